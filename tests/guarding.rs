@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use undertone::metrics::{Direction, direction_of};
 use undertone::train::{
-    BoxError, CheckpointConfig, Checkpoints, EvaluateConfig, Evaluation, Learner, LossTerm, Objective, OnNan, OnSpike,
-    Summary, TrainConfig, TrainError,
+    BoxError, CheckpointConfig, Checkpoints, EvaluateConfig, Evaluation, Learner, LossSum, LossTerm, Objective, OnNan,
+    OnSpike, Summary, TrainConfig, TrainError,
 };
 use undertone_tests::toys::{Hundred, Partial, Zero, logged};
 
@@ -59,8 +59,8 @@ impl Objective for Poisoned {
         vec![format!("clip {batch}")]
     }
 
-    fn counts(&self, _: &usize) -> Vec<f64> {
-        vec![1.0]
+    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
+        vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
@@ -68,14 +68,14 @@ impl Objective for Poisoned {
         Zero.upload(batch, device)
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
         let factor = match batch {
             batch if self.nan.contains(batch) => f64::NAN,
             batch if self.high.contains(batch) => 1e4,
             _ => 1.0,
         };
         let sum = (model.used.forward(one).square().add_scalar(1.0)).sum().mul_scalar(factor);
-        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum }])
+        Ok(vec![("square".into(), sum)])
     }
 
     fn evaluate(&self, model: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
@@ -151,18 +151,18 @@ impl Objective for Diverging {
         1
     }
 
-    fn counts(&self, _: &usize) -> Vec<f64> {
-        vec![1.0]
+    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
+        vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         Zero.upload(batch, device)
     }
 
-    fn losses(&self, model: &Partial, _: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Partial, _: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
         let weight = model.used.forward(one);
         let sum = (weight.clone() - 1.995).sqrt().sum() + weight.sum();
-        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum }])
+        Ok(vec![("square".into(), sum)])
     }
 
     fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
@@ -352,15 +352,15 @@ impl Objective for Judged {
         self.0.samples(batch)
     }
 
-    fn counts(&self, batch: &usize) -> Vec<f64> {
-        self.0.counts(batch)
+    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
+        self.0.loss_terms(batch)
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         self.0.upload(batch, device)
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, d: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, d: &Device) -> Result<Vec<LossSum>, BoxError> {
         self.0.losses(model, batch, one, d)
     }
 

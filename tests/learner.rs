@@ -11,8 +11,8 @@ use std::time::Duration;
 use undertone::phases::RunError;
 use undertone::store::{parameters, set_trainable};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossTerm, Objective, StepOutcome,
-    Summary, TrainConfig, TrainError, TrainState,
+    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossSum, LossTerm, Objective,
+    StepOutcome, Summary, TrainConfig, TrainError, TrainState,
 };
 use undertone_tests::toys::{Hundred, Partial, Zero, logged};
 
@@ -67,8 +67,9 @@ impl Objective for Rare {
         1
     }
 
-    fn counts(&self, batch: &usize) -> Vec<f64> {
-        vec![1.0, f64::from(u8::from(*batch >= self.0))]
+    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
+        let term = |name: &'static str, count| LossTerm { name: name.into(), weight: 1.0, count };
+        vec![term("often", 1.0), term("rare", f64::from(u8::from(*batch >= self.0)))]
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
@@ -81,13 +82,12 @@ impl Objective for Rare {
         batch: &usize,
         one: Tensor<2>,
         device: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    ) -> Result<Vec<LossSum>, BoxError> {
         let rare = match &model.late {
             Some(late) if *batch >= self.0 => late.forward(one.clone()).square().sum(),
             _ => Tensor::zeros([1], device),
         };
-        let often = LossTerm { name: "often".into(), weight: 1.0, sum: model.used.forward(one).square().sum() };
-        Ok(vec![often, LossTerm { name: "rare".into(), weight: 1.0, sum: rare }])
+        Ok(vec![("often".into(), model.used.forward(one).square().sum()), ("rare".into(), rare)])
     }
 
     fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
@@ -191,9 +191,10 @@ fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
 
 /// Loss terms with names and counts of one's own.
 struct Terms {
-    /// Those of the batch with that number.
+    /// Those that are returned of the batch with that number.
     names: fn(usize) -> Vec<&'static str>,
-    /// The first is that of the first batch alone.
+    /// Those that are listed, for these names and, if there are more, for `style`. The first is that of the first batch
+    /// alone.
     counts: Vec<f64>,
 }
 
@@ -207,20 +208,22 @@ impl Objective for Terms {
     }
 
     /// The first term counts as many more as the batch's number says.
-    fn counts(&self, batch: &usize) -> Vec<f64> {
-        let mut counts = self.counts.clone();
-        counts[0] += *batch as f64;
-        counts
+    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
+        let names = (self.names)(*batch).into_iter().chain(["style"]);
+        let term = |(name, count): (&'static str, &f64)| LossTerm { name: name.into(), weight: 0.5, count: *count };
+        let mut terms: Vec<LossTerm> = names.zip(&self.counts).map(term).collect();
+        terms[0].count += *batch as f64;
+        terms
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         Zero.upload(batch, device)
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
         let square = model.used.forward(one).square().sum() + (batch % 3 + 1) as f64;
         let names = (self.names)(*batch).into_iter();
-        Ok(names.map(|name| LossTerm { name: name.into(), weight: 0.5, sum: square.clone() }).collect())
+        Ok(names.map(|name| (name.into(), square.clone())).collect())
     }
 
     fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
@@ -369,8 +372,8 @@ impl Objective for Threads {
         Zero.samples(batch)
     }
 
-    fn counts(&self, batch: &usize) -> Vec<f64> {
-        Zero.counts(batch)
+    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
+        Zero.loss_terms(batch)
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
@@ -385,7 +388,7 @@ impl Objective for Threads {
         batch: &usize,
         one: Tensor<2>,
         device: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    ) -> Result<Vec<LossSum>, BoxError> {
         if *batch == 99 { Err("the last one".into()) } else { Zero.losses(model, batch, one, device) }
     }
 

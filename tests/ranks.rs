@@ -12,7 +12,7 @@ use undertone::ops::{checkpoint, fork};
 use undertone::store::{HostTensor, parameters};
 use undertone::train::ranks::{RankError, Ranks, Slow, Threads, threads};
 use undertone::train::{
-    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, Performance,
+    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, Performance,
     ProcessGroup, Schedule, TrainConfig, TrainError, catch_backend_failure,
 };
 use undertone_tests::toys::logged;
@@ -48,8 +48,8 @@ impl Objective for Lines {
         batch % 3 + 1
     }
 
-    fn counts(&self, batch: &usize) -> Vec<f64> {
-        vec![(batch % 3 + 1) as f64]
+    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
+        vec![LossTerm { name: "square".into(), weight: 1.0, count: (batch % 3 + 1) as f64 }]
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
@@ -62,7 +62,7 @@ impl Objective for Lines {
         Ok(Tensor::from_data(TensorData::new(values, [rows, 2]), device))
     }
 
-    fn losses(&self, model: &Maps, batch: &usize, x: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Maps, batch: &usize, x: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
         let mut y = model.always.forward(x.clone());
         // A block of its own: what it has of gradients is sent off while those of `always` are found.
         let block = fork(x.clone() + y.clone());
@@ -72,7 +72,7 @@ impl Objective for Lines {
         }
         let y = y + model.wide.forward(block).mean_dim(1);
         let wanted = x.sum_dim(1);
-        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - wanted).square().sum() }])
+        Ok(vec![("square".into(), (y - wanted).square().sum())])
     }
 
     fn evaluate(&self, model: &Maps, _: &[String]) -> Result<Evaluation, BoxError> {

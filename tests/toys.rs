@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
-use undertone::train::{BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective};
+use undertone::train::{BatchStream, Batches, BoxError, Evaluation, LossSum, LossTerm, Objective};
 
 /// `late` takes part in the loss of the first batch alone, `unused` never.
 #[derive(Module, Debug)]
@@ -37,20 +37,20 @@ impl Objective for Zero {
         1
     }
 
-    fn counts(&self, _: &usize) -> Vec<f64> {
-        vec![1.0]
+    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
+        vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
     }
 
     fn upload(&self, _: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         Ok(Tensor::ones([1, 1], device))
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
         let mut y = model.used.forward(one);
         if let Some(late) = model.late.as_ref().filter(|_| *batch == 0) {
             y = late.forward(y);
         }
-        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: y.square().sum() }])
+        Ok(vec![("square".into(), y.square().sum())])
     }
 
     fn gauges(&self, batch: &usize) -> Vec<(&'static str, f64)> {

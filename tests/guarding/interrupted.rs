@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undertone::train::{
-    BoxError, Checkpoints, Evaluation, Learner, LossTerm, Objective, Summary, TrainConfig, TrainError, TrainState,
+    BoxError, Checkpoints, Evaluation, Learner, LossSum, LossTerm, Objective, Summary, TrainConfig, TrainError,
+    TrainState,
 };
 use undertone_tests::toys::{Hundred, Partial, Zero};
 
@@ -26,15 +27,15 @@ impl Objective for Waits {
         Zero.samples(batch)
     }
 
-    fn counts(&self, batch: &usize) -> Vec<f64> {
-        Zero.counts(batch)
+    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
+        Zero.loss_terms(batch)
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
         Zero.upload(batch, device)
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, d: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, d: &Device) -> Result<Vec<LossSum>, BoxError> {
         Zero.losses(model, batch, one, d)
     }
 

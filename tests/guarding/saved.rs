@@ -5,8 +5,8 @@ use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use undertone::train::{
-    BackendFailure, BatchStream, Batches, BoxError, Checkpoints, EvaluateConfig, Evaluation, Learner, LossTerm,
-    Objective, OnNan, TrainConfig, TrainError, catch_backend_failure,
+    BackendFailure, BatchStream, Batches, BoxError, Checkpoints, EvaluateConfig, Evaluation, Learner, LossSum,
+    LossTerm, Objective, OnNan, TrainConfig, TrainError, catch_backend_failure,
 };
 use undertone_tests::toys::{Hundred, Partial, Zero, logged};
 
@@ -28,8 +28,8 @@ impl Objective for Scripted {
         1
     }
 
-    fn counts(&self, _: &usize) -> Vec<f64> {
-        vec![1.0]
+    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
+        vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
     }
 
     fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
@@ -39,10 +39,10 @@ impl Objective for Scripted {
         Zero.upload(batch, device)
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
         let factor = if self.nan == Some(*batch) { f64::NAN } else { 1.0 };
         let sum = model.used.forward(one).square().sum().mul_scalar(factor);
-        Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum }])
+        Ok(vec![("square".into(), sum)])
     }
 
     fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {

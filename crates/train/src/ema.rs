@@ -21,6 +21,11 @@ impl Ema {
         Self { decay, weights: BTreeMap::new(), began: None }
     }
 
+    /// Makes an average of the same decay without values.
+    pub fn without_values(&self) -> Self {
+        Self::new(self.decay)
+    }
+
     /// Updates the average with `model` after optimizer step `step`, counted from 1, unless `control` prevented the
     /// step.
     pub fn update<M: Module>(&mut self, model: &M, step: u64, control: Option<&StepControl>) {

@@ -29,43 +29,27 @@ pub enum TrainError {
     /// The configuration does not fit the model.
     #[error(transparent)]
     Config(#[from] TrainConfigError),
-    /// Batches of one optimizer step have different loss terms.
+    /// The loss terms that the objective lists and those that it returns differ.
     #[error(
-        "batches of one optimizer step have {0} and {1} loss terms: an objective gives the same terms for every batch"
+        "the objective lists {} loss terms ({}) and returns {}{} ({}): `Objective::losses` returns the sum of each term that \
+         `Objective::loss_terms` lists, and of no other; a term to which a batch adds nothing has a sum of 0",
+        listed.len(), quoted(listed), if returned.len() < listed.len() { "only " } else { "" }, returned.len(), quoted(returned)
     )]
-    Terms(usize, usize),
-    /// There are more loss terms than counts.
-    #[error(
-        "the objective counts {counts} loss terms and gives {terms}: {uncounted} would be left out, so let `Objective::counts` say what each is divided by"
-    )]
-    Uncounted {
-        /// Number of counts.
-        counts: usize,
-        /// Names of the terms.
-        terms: String,
-        /// Names of the terms without a count.
-        uncounted: String,
-    },
-    /// There are fewer loss terms than counts.
-    #[error(
-        "the objective counts {counts} loss terms and gives only {number} ({terms}): one that has nothing to say in a batch is a sum of 0 there"
-    )]
-    Unheard {
-        /// Number of counts.
-        counts: usize,
-        /// Names of the terms.
-        terms: String,
-        /// Number of terms.
-        number: usize,
+    LossTerms {
+        /// Names of the terms of the batch.
+        listed: Vec<String>,
+        /// Names of its sums.
+        returned: Vec<String>,
     },
     /// Two loss terms have the same name.
     #[error("two loss terms of the objective are called `{0}`: logs tell them apart by their names")]
     SameName(String),
-    /// The names of the loss terms differ within an optimizer step.
+    /// Batches of one optimizer step have different loss terms.
     #[error(
-        "batches of one optimizer step have the loss terms {0} and {1}: an objective gives the same terms for every batch"
+        "batches of one optimizer step have the loss terms {} and {}: an objective lists the same terms for every batch",
+        quoted(.0), quoted(.1)
     )]
-    Renamed(String, String),
+    TermsDiffer(Vec<String>, Vec<String>),
     /// The loss is not finite, or a spike, and the guard stops for that, or it was skipped or rolled back too often.
     #[error("{trouble}: lower `train.optimizer.lr` or look at those samples{}{}", after(*.incidents), from(.checkpoint.as_deref()))]
     Guard {
@@ -200,6 +184,10 @@ pub enum TrainError {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn from(checkpoint: Option<&Path>) -> String {

@@ -18,13 +18,15 @@
 //!     type Batch = f32;
 //!     type Input = Tensor<2>;
 //!     fn samples(&self, _: &f32) -> usize { 1 }
-//!     fn counts(&self, _: &f32) -> Vec<f64> { vec![1.0] }
+//!     fn loss_terms(&self, _: &f32) -> Vec<LossTerm> {
+//!         vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
+//!     }
 //!     fn upload(&self, x: &mut f32, device: &Device) -> Result<Tensor<2>, BoxError> {
 //!         Ok(Tensor::from_floats([[*x]], device))
 //!     }
-//!     fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+//!     fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
 //!         let y = model.forward(input);
-//!         Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - 2.0 * x).square().sum() }])
+//!         Ok(vec![("square".into(), (y - 2.0 * x).square().sum())])
 //!     }
 //!     fn evaluate(&self, model: &Linear, _: &[String]) -> Result<Evaluation, BoxError> {
 //!         let error = (model.weight.val().into_scalar::<f32>() - 2.0).abs();
@@ -84,6 +86,8 @@ mod records;
 mod report;
 mod saver;
 mod schedule;
+mod shard;
+mod stepper;
 mod stopwatch;
 mod table;
 mod tally;
@@ -101,16 +105,19 @@ pub use gradient_checkpointing::{GradientCheckpointing, Segments};
 pub use gradients::GradientSum;
 pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
 pub use hardware::{Gpu, Hardware, HardwareSampler, gpu, gpu_driver, measured_peak_flops, peak_flops};
-pub use learner::{LAST_LOSS, Learner, LearnerBuilder, StepOutcome, StepReport};
+pub use learner::{LAST_LOSS, Learner, LearnerBuilder};
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
-pub use objective::{BatchStats, BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Share};
+pub use objective::{
+    BatchStats, BatchStream, Batches, BoxError, Evaluation, Example, LossSum, LossTerm, Objective, Share,
+};
 pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
 pub use performance::{Performance, RankPerformance, TimeSplit};
 pub use process_group::ProcessGroup;
 pub use progress::{Display, Progress};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
 pub use schedule::Schedule;
+pub use stepper::{StepOutcome, StepReport};
 pub use tally::{LossTally, StepTerm};
 pub use tensorboard::EventFile;
 pub use undertone_metrics::Direction;

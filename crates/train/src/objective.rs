@@ -43,11 +43,13 @@ pub trait Objective: Sync {
     /// When the batch does not fit the model.
     fn upload(&self, batch: &mut Self::Batch, device: &Device) -> Result<Self::Input, BoxError>;
 
-    /// Divisor of each loss term of `batch`, in the order of [`losses`](Self::losses), which returns as many terms.
-    /// Counts must be known before the forward pass, so that the batches of one optimizer step can be averaged exactly.
-    fn counts(&self, batch: &Self::Batch) -> Vec<f64>;
+    /// Loss terms of `batch`, each with a name of its own. The counts must be known before the forward pass, so that the
+    /// batches of one optimizer step can be averaged exactly. All batches of a step have the same terms in the same
+    /// order, which is that of their sum.
+    fn loss_terms(&self, batch: &Self::Batch) -> Vec<LossTerm>;
 
-    /// Loss terms of `batch`, as sums. All batches of an optimizer step have the same terms in the same order.
+    /// Sum over `batch` of each of its [`loss_terms`](Self::loss_terms), in any order. A term to which the batch adds
+    /// nothing has a sum of 0.
     ///
     /// # Errors
     /// When the batch does not fit the model.
@@ -57,7 +59,7 @@ pub trait Objective: Sync {
         batch: &Self::Batch,
         input: Self::Input,
         device: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError>;
+    ) -> Result<Vec<LossSum>, BoxError>;
 
     /// Values of a training step that are not losses, such as a temperature, with their names in logs. Those of a
     /// step's last batch are in its line of `metrics.jsonl`, after the losses. None by default.
@@ -85,7 +87,7 @@ pub trait Objective: Sync {
 }
 
 /// Amount of work in a batch, as far as it is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchStats {
     /// Seconds of audio.
     pub audio_seconds: Option<f64>,
@@ -104,16 +106,19 @@ impl AddAssign for BatchStats {
     }
 }
 
-/// One term of a loss.
-#[derive(Clone, Debug)]
+/// One term of the loss of a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossTerm {
     /// Name in logs.
     pub name: Cow<'static, str>,
     /// Weight in the total loss.
     pub weight: f64,
-    /// Sum over the batch, `[1]`.
-    pub sum: Tensor<1>,
+    /// Count in the batch, such as its number of labels. The divisor is the count over all batches of the step.
+    pub count: f64,
 }
+
+/// Name of a loss term and its sum over a batch, `[1]`.
+pub type LossSum = (Cow<'static, str>, Tensor<1>);
 
 /// Result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,13 +1,11 @@
 //! The group of processes that train one run together.
 
 use crate::TrainError;
-use crate::gradients::{AllReduce, GradientSum, ReceivedEarly, Sent, SentEarly, SumTimes};
 use crate::objective::Share;
-use crate::optimizer::Shard;
+use crate::shard::Shard;
 use burn::tensor::Device;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use undertone_ops::{Communicator, NcclError};
@@ -37,6 +35,24 @@ struct State {
     sums: SumTimes,
     /// NCCL communicator of the ranks' cards, once it is known whether they have one.
     cards: Option<Option<Arc<Communicator>>>,
+}
+
+/// Means of summing gradients over all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct AllReduce {
+    pub ranks: Arc<Ranks>,
+    /// NCCL communicator of the ranks' cards, if they sum gradients themselves.
+    pub cards: Option<Arc<Communicator>>,
+    pub device: Device,
+}
+
+/// Times of sums that were received.
+#[derive(Debug, Default)]
+pub(crate) struct SumTimes {
+    /// Time that this rank waited for them.
+    pub waited: Duration,
+    /// Time that cards took for them; the host's transport counts its own.
+    pub on_cards: Duration,
 }
 
 /// Report of a rank about its card.
@@ -244,63 +260,11 @@ impl ProcessGroup {
         Some(AllReduce { ranks, cards: self.state().cards.clone().flatten(), device: device.clone().inner() })
     }
 
-    /// Waits for the sums of gradients that were sent during the backward pass.
-    ///
-    /// # Errors
-    /// When a rank is gone or silent.
-    pub(crate) fn receive_early(&self, early: SentEarly, device: &Device) -> Result<ReceivedEarly, TrainError> {
-        let mut sum = GradientSum::default();
-        let sent = self.noted(early.sent)?;
-        if let Some(sums) = self.all_reduce(device) {
-            self.receive(&mut sum, sent, &sums)?;
-        }
-        Ok(ReceivedEarly { sum, absent: early.absent })
-    }
-
-    fn receive(&self, sum: &mut GradientSum, sent: Vec<Sent>, sums: &AllReduce) -> Result<(), TrainError> {
-        let times = self.noted(sum.receive(sent, sums, self.timeouts()));
-        if let (Err(_), Some(cards)) = (&times, &sums.cards) {
-            cards.abort();
-        }
-        let SumTimes { waited, on_cards } = times?;
+    /// Records the times of gradient sums that were received.
+    pub(crate) fn add_sum_times(&self, SumTimes { waited, on_cards }: SumTimes) {
         let sums = &mut self.state().sums;
         sums.waited += waited;
         sums.on_cards += on_cards;
-        Ok(())
-    }
-
-    /// Sums the gradients of all ranks, so that each rank has the sums. If the optimizer state is sharded, a rank has
-    /// only its part of each larger gradient. A gradient that no rank has stays absent. Some gradients may have been
-    /// summed early.
-    ///
-    /// # Errors
-    /// When a rank is gone or silent.
-    pub(crate) fn sum(
-        &self,
-        gradients: &mut GradientSum,
-        early: ReceivedEarly,
-        shard: Option<Shard>,
-        device: &Device,
-    ) -> Result<(), TrainError> {
-        let Some(sums) = self.all_reduce(device) else { return Ok(()) };
-        let mut own = (gradients.sizes(), early.absent);
-        // Nearly always all ranks have gradients of the same parameters, and a hash is enough to show it.
-        let mut hasher = DefaultHasher::new();
-        own.hash(&mut hasher);
-        let hash = hasher.finish();
-        if self.all_gather(hash)?.iter().any(|other| *other != hash) {
-            let (sizes, absent): (Vec<_>, Vec<_>) = self.all_gather(own)?.into_iter().unzip();
-            let nowhere = |name: &String| absent.iter().all(|absent| absent.contains(name));
-            let absent = absent[0].iter().filter(|name| nowhere(name)).cloned().collect();
-            own = (sizes.into_iter().flatten().collect(), absent);
-        }
-        let (sizes, absent) = own;
-        let absent: Vec<String> = absent.into_iter().filter(|name| !sizes.contains_key(name)).collect();
-        let sent = self.noted(gradients.send(&sums, sizes, shard))?;
-        self.receive(gradients, sent, &sums)?;
-        gradients.add_early(early.sum);
-        absent.iter().for_each(|name| drop(gradients.take(name)));
-        Ok(())
     }
 
     /// All-gather of lists of numbers: for each list, the list of every rank.
@@ -339,7 +303,7 @@ impl ProcessGroup {
     }
 
     /// Records which ranks did not answer.
-    fn noted<T, E: Into<TrainError>>(&self, found: Result<T, E>) -> Result<T, TrainError> {
+    pub(crate) fn noted<T, E: Into<TrainError>>(&self, found: Result<T, E>) -> Result<T, TrainError> {
         let found = found.map_err(E::into);
         if let Err(TrainError::Ranks(error)) = &found {
             let mut state = self.state();
@@ -353,7 +317,8 @@ impl ProcessGroup {
         found
     }
 
-    fn timeouts(&self) -> Timeouts {
+    /// Timeouts of answers and heartbeats at present.
+    pub(crate) fn timeouts(&self) -> Timeouts {
         self.state().timeouts
     }
 

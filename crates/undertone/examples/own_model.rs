@@ -9,7 +9,9 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::path::Path;
 use undertone::ops::{self, cross_entropy};
 use undertone::store::{Dtype, parameters, write_tensors};
-use undertone::train::{BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, TrainConfig};
+use undertone::train::{
+    BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, TrainConfig,
+};
 
 /// Two layers: a point in the plane to scores of two classes.
 #[derive(Module, Debug)]
@@ -72,8 +74,8 @@ impl Objective for Disc {
     }
 
     /// The mean is over points, and over all batches of a step alike.
-    fn counts(&self, batch: &Points) -> Vec<f64> {
-        vec![batch.inside.len() as f64]
+    fn loss_terms(&self, batch: &Points) -> Vec<LossTerm> {
+        vec![LossTerm { name: "disc".into(), weight: 1.0, count: batch.inside.len() as f64 }]
     }
 
     fn losses(
@@ -82,9 +84,9 @@ impl Objective for Disc {
         _: &Points,
         (places, inside): Self::Input,
         _: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    ) -> Result<Vec<LossSum>, BoxError> {
         let sum = cross_entropy(model.forward(places), inside, Default::default()).sum;
-        Ok(vec![LossTerm { name: "disc".into(), weight: 1.0, sum }])
+        Ok(vec![("disc".into(), sum)])
     }
 
     fn evaluate(&self, model: &Mlp, _: &[String]) -> Result<Evaluation, BoxError> {

@@ -3,7 +3,7 @@
 use super::names::name;
 use super::numbers::{median, rounded};
 use super::step::{Size, resolve};
-use super::training::{adapted, adapter, decoded_term, text_term};
+use super::training::{adapted, adapter, decoded_sum, text_sum, text_term};
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
@@ -18,9 +18,11 @@ use undertone::model::router::{GateKind, RouterConfig};
 use undertone::model::whisper::{Whisper, WhisperConfig};
 use undertone::ops::{Compute, DeviceSpec, LaunchCounter, waits};
 use undertone::phases::config::RoutingWeights;
-use undertone::phases::run::{TaskModel, prompted, routing_terms};
+use undertone::phases::run::{TaskModel, prompted, routing_sums, routing_terms};
 use undertone::tasks::HeadConfig;
-use undertone::train::{BatchStream, Batches, BoxError, Evaluation, Learner, LossTerm, Objective, TrainConfig};
+use undertone::train::{
+    BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, TrainConfig,
+};
 use undertone_cli::Failure;
 use undertone_cli::say;
 
@@ -228,10 +230,9 @@ trait Measured: Sync {
 
     fn counting(&self) -> &Counting;
 
-    /// What each loss term is divided by.
-    fn counts(&self) -> Vec<f64>;
+    fn loss_terms(&self) -> Vec<LossTerm>;
 
-    fn losses(&self, model: &Self::Model, uploaded: Uploaded) -> Vec<LossTerm>;
+    fn losses(&self, model: &Self::Model, uploaded: Uploaded) -> Vec<LossSum>;
 }
 
 /// Whisper, or an adapter on it.
@@ -247,12 +248,12 @@ impl Measured for Plain {
         &self.counting
     }
 
-    fn counts(&self) -> Vec<f64> {
-        vec![self.counting.shape.iter().product::<usize>() as f64]
+    fn loss_terms(&self) -> Vec<LossTerm> {
+        vec![text_term(self.counting.shape)]
     }
 
-    fn losses(&self, model: &Whisper, (mel, tokens): Uploaded) -> Vec<LossTerm> {
-        vec![text_term(model, mel, tokens, self.adapted.then_some(Gates::One(0)))]
+    fn losses(&self, model: &Whisper, (mel, tokens): Uploaded) -> Vec<LossSum> {
+        vec![text_sum(model, mel, tokens, self.adapted.then_some(Gates::One(0)))]
     }
 }
 
@@ -275,24 +276,12 @@ impl Measured for Routed {
         &self.counting
     }
 
-    fn counts(&self) -> Vec<f64> {
-        let [batch, tokens] = self.counting.shape;
-        let RoutingWeights {
-            task: _,
-            routing,
-            load_balance,
-            efficiency,
-            consistency,
-            entropy,
-            temperature,
-            confidence,
-        } = self.weights;
-        let of_router = [routing, load_balance, efficiency, consistency, entropy, temperature, confidence];
-        let asked = of_router.into_iter().filter(|weight| *weight > 0.0).map(|_| batch as f64);
-        std::iter::once((batch * tokens) as f64).chain(asked).collect()
+    fn loss_terms(&self) -> Vec<LossTerm> {
+        let samples = self.counting.shape[0];
+        std::iter::once(text_term(self.counting.shape)).chain(routing_terms(&self.weights, samples)).collect()
     }
 
-    fn losses(&self, model: &TaskModel, (mel, tokens): Uploaded) -> Vec<LossTerm> {
+    fn losses(&self, model: &TaskModel, (mel, tokens): Uploaded) -> Vec<LossSum> {
         let (device, batch) = (mel.device(), mel.dims()[0]);
         let positions = mel.dims()[2].div_ceil(2);
         let padding = Tensor::<2, Bool>::full([batch, positions], false, &device);
@@ -305,10 +294,10 @@ impl Measured for Routed {
         let states = model.encode(&tapped, Some(&gates));
         let decoder = model.backbone.decoder().expect("Whisper has a decoder");
         let cache = prompted(decoder, &model.heads, states.states, Some(gates), prompts);
-        let mut terms = vec![decoded_term(decoder, cache, tokens)];
+        let mut sums = vec![decoded_sum(decoder, cache, tokens)];
         let tasks = self.tasks(model);
-        terms.extend(routing_terms(&self.weights, &routing, pooled, router.temperature(), &tasks, &device));
-        terms
+        sums.extend(routing_sums(&self.weights, &routing, pooled, router.temperature(), &tasks, &device));
+        sums
     }
 }
 
@@ -328,11 +317,11 @@ impl<M: Measured> Objective for Benched<M> {
         Ok(self.0.counting().upload(*number, device))
     }
 
-    fn counts(&self, _: &usize) -> Vec<f64> {
-        self.0.counts()
+    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
+        self.0.loss_terms()
     }
 
-    fn losses(&self, model: &M::Model, _: &usize, input: Uploaded, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+    fn losses(&self, model: &M::Model, _: &usize, input: Uploaded, _: &Device) -> Result<Vec<LossSum>, BoxError> {
         Ok(self.0.losses(model, input))
     }
 

@@ -11,7 +11,7 @@ use undertone::ops::{Compute, linear_cross_entropy};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
 use undertone::train::{
-    BoxError, Evaluation, Learner, LossTerm, Objective, OptimizerConfig, ProcessGroup, Schedule, TrainConfig,
+    BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, OptimizerConfig, ProcessGroup, Schedule, TrainConfig,
 };
 use undertone_cli::Failure;
 
@@ -120,8 +120,8 @@ impl Objective for Clips {
         mel.dims()[0]
     }
 
-    fn counts(&self, (_, tokens): &Batch) -> Vec<f64> {
-        vec![tokens.dims().iter().product::<usize>() as f64]
+    fn loss_terms(&self, (_, tokens): &Batch) -> Vec<LossTerm> {
+        vec![text_term(tokens.dims())]
     }
 
     fn upload(&self, batch: &mut Batch, _: &Device) -> Result<Batch, BoxError> {
@@ -134,9 +134,9 @@ impl Objective for Clips {
         _: &Batch,
         (mel, tokens): Batch,
         device: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    ) -> Result<Vec<LossSum>, BoxError> {
         let gates = self.adapters.map(|count| gates(count, mel.dims()[0], device));
-        Ok(vec![text_term(model, mel, tokens, gates)])
+        Ok(vec![text_sum(model, mel, tokens, gates)])
     }
 
     fn evaluate(&self, _: &Whisper, _: &[String]) -> Result<Evaluation, BoxError> {
@@ -148,22 +148,30 @@ impl Objective for Clips {
     }
 }
 
+/// Name of the one loss term of text.
+const TEXT: &str = "text";
+
+/// Loss term of so many samples and tokens of each.
+pub fn text_term(shape: [usize; 2]) -> LossTerm {
+    LossTerm { name: TEXT.into(), weight: 1.0, count: shape.iter().product::<usize>() as f64 }
+}
+
 /// Summed cross-entropy of the tokens given the same tokens.
-pub fn text_term(model: &Whisper, mel: Tensor<3>, tokens: Tensor<2, Int>, gates: Option<Gates>) -> LossTerm {
+pub fn text_sum(model: &Whisper, mel: Tensor<3>, tokens: Tensor<2, Int>, gates: Option<Gates>) -> LossSum {
     let encoder = &model.encoder;
     let x = encoder.blocks(encoder.front_end(mel, 0), 0..encoder.layers.len(), gates.as_ref());
     let cache = model.decoder.cache(encoder.layer_norm.forward(x), gates);
-    decoded_term(&model.decoder, cache, tokens)
+    decoded_sum(&model.decoder, cache, tokens)
 }
 
 /// The same from the encoder's states on.
-pub fn decoded_term(decoder: &WhisperDecoder, cache: DecoderCache, tokens: Tensor<2, Int>) -> LossTerm {
+pub fn decoded_sum(decoder: &WhisperDecoder, cache: DecoderCache, tokens: Tensor<2, Int>) -> LossSum {
     let hidden = decoder.forward_all(tokens.clone(), cache);
     let [batch, time, d_model] = hidden.dims();
     let (hidden, targets) = (hidden.reshape([batch * time, d_model]), tokens.reshape([batch * time]));
     let embedding = decoder.embed_tokens.weight.val();
     let sum = linear_cross_entropy(hidden, embedding, None, targets, Default::default()).sum;
-    LossTerm { name: "text".into(), weight: 1.0, sum }
+    (TEXT.into(), sum)
 }
 
 /// What receives gradients.

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use undertone_train::{
-    BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossTerm, LrScaling, Objective, TrainConfig, TrainError,
+    BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossSum, LossTerm, LrScaling, Objective, TrainConfig,
+    TrainError,
 };
 
 /// Number of optimizer steps of a probe. The first allocates the optimizer's state and everything else that stays, so
@@ -93,8 +94,8 @@ impl<O: Objective> Objective for ProbeObjective<O> {
         self.objective.samples(batch)
     }
 
-    fn counts(&self, batch: &O::Batch) -> Vec<f64> {
-        self.objective.counts(batch)
+    fn loss_terms(&self, batch: &O::Batch) -> Vec<LossTerm> {
+        self.objective.loss_terms(batch)
     }
 
     fn upload(&self, batch: &mut O::Batch, device: &Device) -> Result<O::Input, BoxError> {
@@ -112,7 +113,7 @@ impl<O: Objective> Objective for ProbeObjective<O> {
         batch: &O::Batch,
         input: O::Input,
         device: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    ) -> Result<Vec<LossSum>, BoxError> {
         self.objective.losses(model, batch, input, device)
     }
 
@@ -148,20 +149,20 @@ mod tests {
             1
         }
 
-        fn counts(&self, _: &f32) -> Vec<f64> {
-            vec![1.0]
+        fn loss_terms(&self, _: &f32) -> Vec<LossTerm> {
+            vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
         }
 
         fn upload(&self, x: &mut f32, device: &Device) -> Result<Tensor<2>, BoxError> {
             Ok(Tensor::from_floats([[*x]], device))
         }
 
-        fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossTerm>, BoxError> {
+        fn losses(&self, model: &Linear, x: &f32, input: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
             if self.calls.fetch_add(1, Ordering::Relaxed) + 1 >= self.fails_from {
                 return Err("no such word".into());
             }
             let y = model.forward(input);
-            Ok(vec![LossTerm { name: "square".into(), weight: 1.0, sum: (y - 2.0 * x).square().sum() }])
+            Ok(vec![("square".into(), (y - 2.0 * x).square().sum())])
         }
 
         fn evaluate(&self, _: &Linear, _: &[String]) -> Result<Evaluation, BoxError> {

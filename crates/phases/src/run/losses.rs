@@ -5,10 +5,10 @@ use burn::tensor::activation::{log_softmax, softplus};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use undertone_model::router::Routing;
 use undertone_ops::{cross_entropy, matmul, sum};
-use undertone_train::LossTerm;
+use undertone_train::{LossSum, LossTerm};
 
-/// Returns the names and weights of the terms with a weight above 0, in the order of [`routing_terms`].
-pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
+/// Returns the names and weights of the terms, which are those with a weight above 0.
+fn weighted(weights: &RoutingWeights) -> impl Iterator<Item = (&'static str, f64)> {
     let all = [
         ("routing", weights.routing),
         ("load_balance", weights.load_balance),
@@ -18,22 +18,27 @@ pub(super) fn term_names(weights: &RoutingWeights) -> Vec<(&'static str, f64)> {
         ("temperature", weights.temperature),
         ("confidence", weights.confidence),
     ];
-    all.into_iter().filter(|(_, weight)| *weight > 0.0).collect()
+    all.into_iter().filter(|(_, weight)| *weight > 0.0)
 }
 
-/// Computes the loss terms of a batch with a weight above 0, without the tasks' own losses. `pooled` is the router's
-/// input, `[batch, d_model]`, `temperature` the router's temperature, `[1]`, and `tasks` the task of each sample.
-pub fn routing_terms(
+/// Lists the loss terms of a batch of `samples` samples, without the tasks' own losses.
+pub fn routing_terms(weights: &RoutingWeights, samples: usize) -> impl Iterator<Item = LossTerm> {
+    weighted(weights).map(move |(name, weight)| LossTerm { name: name.into(), weight, count: samples as f64 })
+}
+
+/// Computes the sums of the [`routing_terms`] of a batch. `pooled` is the router's input, `[batch, d_model]`,
+/// `temperature` the router's temperature, `[1]`, and `tasks` the task of each sample.
+pub fn routing_sums(
     weights: &RoutingWeights,
     routing: &Routing,
     pooled: Tensor<2>,
     temperature: Tensor<1>,
     tasks: &[usize],
     device: &Device,
-) -> Vec<LossTerm> {
+) -> Vec<LossSum> {
     let batch = tasks.len() as f64;
     let p = routing.probabilities();
-    let term = |(name, weight): (&'static str, f64)| {
+    let sum = |(name, _): (&'static str, f64)| {
         let sum = match name {
             "routing" => cross_entropy(routing.logits.clone(), targets(tasks, device), Default::default()).sum,
             "load_balance" => load_imbalance(p.clone(), tasks, device).mul_scalar(batch),
@@ -43,9 +48,9 @@ pub fn routing_terms(
             "temperature" => temperature.clone().sub_scalar(1.0).square().mul_scalar(batch),
             _ => confidence_loss(routing, tasks, device),
         };
-        LossTerm { name: name.into(), weight, sum }
+        (name.into(), sum)
     };
-    term_names(weights).into_iter().map(term).collect()
+    weighted(weights).map(sum).collect()
 }
 
 fn targets(tasks: &[usize], device: &Device) -> Tensor<1, Int> {
@@ -109,6 +114,20 @@ mod tests {
 
     fn p<const K: usize, const B: usize>(rows: [[f32; K]; B]) -> Tensor<2> {
         Tensor::from_floats(rows, &Device::default())
+    }
+
+    #[test]
+    fn every_listed_term_and_no_other_has_a_sum() {
+        let device = Device::default();
+        let weights = RoutingWeights { entropy: 0.0, ..Default::default() };
+        let routing = Routing { logits: Tensor::zeros([2, 3], &device), confidence: Tensor::zeros([2], &device) };
+        let (pooled, temperature) = (Tensor::ones([2, 4], &device), Tensor::from_floats([3.0], &device));
+        let sums = routing_sums(&weights, &routing, pooled, temperature, &[0, 2], &device);
+        let terms: Vec<LossTerm> = routing_terms(&weights, 2).collect();
+        assert!(terms.iter().map(|term| &term.name).eq(sums.iter().map(|(name, _)| name)), "{terms:?}");
+        assert!(terms.len() == 6 && terms.iter().all(|term| term.name != "entropy" && term.count == 2.0), "{terms:?}");
+        let sum = |name: &str| value(sums.iter().find(|(other, _)| other == name).expect(name).1.clone());
+        assert!((sum("routing") - 2.0 * 3.0_f32.ln()).abs() < 1e-5 && (sum("temperature") - 8.0).abs() < 1e-5);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub use eval::{evaluate, evaluate_choice};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
-pub use losses::routing_terms;
+pub use losses::{routing_sums, routing_terms};
 pub use merged::{has_tasks, load_whisper, merged};
 pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedParts, prompted};
 pub use objective::{StageBatches, TaskObjective};

@@ -4,16 +4,17 @@ use super::arrays::{input, ints};
 use super::batch::{BatchInput, TaskBatch, TaskLoader};
 use super::evaluator::{Evaluator, RouterKind};
 use super::folder::{self, Description};
-use super::losses::{routing_terms, term_names};
+use super::losses::{routing_sums, routing_terms};
 use super::model::{Encoded, Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::task_loss::{TaskLosses, TextInput};
-use crate::config::{GumbelConfig, RoutingWeights};
+use crate::config::{GumbelConfig, RoutingWeights, TaskConfig};
 use crate::skipped::SkipRecord;
 use crate::work::{speech_work, text_work, trainable_share};
 use crate::{AlignmentConfig, LossConfig};
 use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
 use undertone_data::loader::BatchShare;
@@ -25,7 +26,11 @@ use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_store::Dtype;
-use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Share};
+use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossSum, LossTerm, Objective, Share};
+
+/// Names of the alignment terms in logs.
+const CHARACTERS: &str = "characters";
+const ELEMENTS: &str = "elements";
 
 /// Gates and loss terms of a stage.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +75,8 @@ impl TaskObjective {
         }
     }
 
-    /// Computes each task's loss over its own rows, and the alignment terms of synthesised samples.
-    fn task_terms(
+    /// Computes each task's loss over its own rows, and the alignment losses of synthesised samples.
+    fn task_sums(
         &self,
         model: &TaskModel,
         tapped: &Tapped,
@@ -79,50 +84,68 @@ impl TaskObjective {
         batch: &TaskBatch,
         texts: Option<&TextInput>,
         device: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    ) -> Result<Vec<LossSum>, BoxError> {
         let encoded = model.encode(tapped, gates.as_ref());
         let losses = TaskLosses { tasks: &self.evaluator.tasks, label_smoothing: self.loss.label_smoothing };
         let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, texts, device)?;
-        let terms = self.evaluator.tasks.iter().zip(sums).map(|(task, sum)| {
-            let name = if task.is_whole() { "text".into() } else { task.name.clone().into() };
-            LossTerm { name, weight: self.task_weight() * task.weight, sum }
-        });
-        Ok(terms.chain(self.alignment_terms(model, encoded, batch, device)).collect())
-    }
-
-    fn alignment_terms(
-        &self,
-        model: &TaskModel,
-        encoded: Encoded,
-        batch: &TaskBatch,
-        device: &Device,
-    ) -> Vec<LossTerm> {
-        let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
-        let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
-        let (heads, weights) = (&model.alignment, &self.loss.alignment);
-        let all = [
-            ("characters", weights.characters, &heads.character_head, Some(encoded.states), characters),
-            ("elements", weights.elements, &heads.element_head, encoded.elements, elements),
-        ];
-        let terms = all.into_iter().filter_map(|(name, weight, head, states, targets)| {
-            let (head, states) = (head.as_ref()?, states?);
-            let [rows, positions, d_model] = states.dims();
-            let (states, bias) = (states.reshape([rows * positions, d_model]), head.bias.as_ref().map(Param::val));
-            let targets = ints(targets, device);
-            let sum = linear_cross_entropy(states, head.weight.val(), bias, targets, Default::default()).sum;
-            Some(LossTerm { name: name.into(), weight: self.task_weight() * weight, sum })
-        });
-        terms.collect()
+        let sums = self.evaluator.tasks.iter().zip(sums).map(|(task, sum)| (term_name(task), sum));
+        let mut sums: Vec<LossSum> = sums.collect();
+        for Alignment { name, labels, .. } in alignments(&self.loss.alignment, batch) {
+            sums.push((name.into(), alignment_sum(model, &encoded, name, labels, device)?));
+        }
+        Ok(sums)
     }
 }
 
-/// Returns the divisors of the alignment terms of a batch, in their order.
-fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
-    let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
-    let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
-    let counted = |labels: &[i64]| labels.iter().filter(|label| **label >= 0).count() as f64;
-    let all = [(weights.characters, characters), (weights.elements, elements)];
-    all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, labels)| counted(labels)).collect()
+/// Name of a task's loss in logs.
+fn term_name(task: &TaskConfig) -> Cow<'static, str> {
+    if task.is_whole() { "text".into() } else { task.name.clone().into() }
+}
+
+/// An alignment term of a batch.
+struct Alignment<'a> {
+    name: &'static str,
+    weight: f64,
+    /// Label of each position of each sample; negative where there is none.
+    labels: &'a [i64],
+}
+
+/// Returns the alignment terms of a batch: those with a weight above 0, if its samples have alignment labels.
+fn alignments<'a>(weights: &AlignmentConfig, batch: &'a TaskBatch) -> impl Iterator<Item = Alignment<'a>> {
+    let labels = match &batch.input {
+        BatchInput::Speech(speech) => speech.alignment.as_ref(),
+        BatchInput::Text(_) => None,
+    };
+    let AlignmentConfig { characters, elements, .. } = *weights;
+    let all = labels.map(|labels| {
+        [
+            Alignment { name: CHARACTERS, weight: characters, labels: &labels.0 },
+            Alignment { name: ELEMENTS, weight: elements, labels: &labels.1 },
+        ]
+    });
+    all.into_iter().flatten().filter(|term| term.weight > 0.0)
+}
+
+/// Computes the cross-entropy of an alignment head, summed over the positions that have a label, `[1]`.
+///
+/// # Errors
+/// When the model was built without that head.
+fn alignment_sum(
+    model: &TaskModel,
+    encoded: &Encoded,
+    name: &str,
+    labels: &[i64],
+    device: &Device,
+) -> Result<Tensor<1>, BoxError> {
+    let heads = &model.alignment;
+    let (head, states) = match name {
+        CHARACTERS => (&heads.character_head, Some(&encoded.states)),
+        _ => (&heads.element_head, encoded.elements.as_ref()),
+    };
+    let (head, states) = head.as_ref().zip(states).ok_or_else(|| format!("the model has no head for `{name}`"))?;
+    let [rows, positions, d_model] = states.dims();
+    let (states, bias) = (states.clone().reshape([rows * positions, d_model]), head.bias.as_ref().map(Param::val));
+    Ok(linear_cross_entropy(states, head.weight.val(), bias, ints(labels, device), Default::default()).sum)
 }
 
 impl Objective for TaskObjective {
@@ -159,19 +182,24 @@ impl Objective for TaskObjective {
         Ok((input, padding, texts))
     }
 
-    fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
-        let mut counts = Vec::new();
-        if self.task_weight() > 0.0 {
-            counts.resize(self.evaluator.tasks.len(), 0.0);
-            for (row, task) in batch.tasks.iter().enumerate() {
-                counts[*task] += batch.decisions(row) as f64;
-            }
-            counts.extend(alignment_counts(&self.loss.alignment, batch));
+    fn loss_terms(&self, batch: &TaskBatch) -> Vec<LossTerm> {
+        let (mut terms, task_weight) = (Vec::new(), self.task_weight());
+        if task_weight > 0.0 {
+            terms.extend(self.evaluator.tasks.iter().enumerate().map(|(task, config)| LossTerm {
+                name: term_name(config),
+                weight: task_weight * config.weight,
+                count: batch.decisions_of(task),
+            }));
+            terms.extend(alignments(&self.loss.alignment, batch).map(|Alignment { name, weight, labels }| LossTerm {
+                name: name.into(),
+                weight: task_weight * weight,
+                count: labels.iter().filter(|label| **label >= 0).count() as f64,
+            }));
         }
         if let RoutingPolicy::Router { weights, .. } = &self.policy {
-            counts.extend(term_names(weights).iter().map(|_| batch.tasks.len() as f64));
+            terms.extend(routing_terms(weights, batch.tasks.len()));
         }
-        counts
+        terms
     }
 
     fn losses(
@@ -180,22 +208,22 @@ impl Objective for TaskObjective {
         batch: &TaskBatch,
         (input, padding, texts): Self::Input,
         device: &Device,
-    ) -> Result<Vec<LossTerm>, BoxError> {
+    ) -> Result<Vec<LossSum>, BoxError> {
         let tapped = model.tap(input, padding)?;
         let RoutingPolicy::Router { gates, gumbel, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
-            return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
+            return self.task_sums(model, &tapped, gates, batch, texts.as_ref(), device);
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let pooled = tapped.pooled();
         let routing = router.forward(pooled.clone());
-        let mut terms = Vec::new();
-        if weights.task > 0.0 {
+        let mut sums = Vec::new();
+        if self.task_weight() > 0.0 {
             let gates = routing.training_gates(*gates, self.evaluator.router.top_k, gumbel.at(batch.step));
-            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
+            sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
         }
-        terms.extend(routing_terms(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
-        Ok(terms)
+        sums.extend(routing_sums(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
+        Ok(sums)
     }
 
     fn gauges(&self, batch: &TaskBatch) -> Vec<(&'static str, f64)> {

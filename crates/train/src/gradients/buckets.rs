@@ -2,26 +2,18 @@
 
 use super::GradientSum;
 use crate::TrainError;
-use crate::optimizer::Shard;
+use crate::process_group::{AllReduce, ProcessGroup, SumTimes};
+use crate::shard::Shard;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
-use undertone_ops::{Communicator, DeviceSum, NcclError, Reading, add, read_behind};
-use undertone_ranks::{Pending, Ranks, Timeouts};
+use undertone_ops::{DeviceSum, NcclError, Reading, add, read_behind};
+use undertone_ranks::{Pending, Timeouts};
 
 /// Number of elements that are summed at a time: 25 MB.
 pub(crate) const BUCKET: usize = 25_000_000 / 4;
-
-/// Means of summing gradients over all ranks.
-#[derive(Clone, Debug)]
-pub(crate) struct AllReduce {
-    pub ranks: Arc<Ranks>,
-    /// NCCL communicator of the ranks' cards, if they sum gradients themselves.
-    pub cards: Option<Arc<Communicator>>,
-    pub device: Device,
-}
 
 /// Gradients that are summed at a time.
 #[derive(Default)]
@@ -168,15 +160,6 @@ fn longest_part(shard: Shard, size: usize) -> usize {
     size.div_ceil(shard.count)
 }
 
-/// Times of sums that were received.
-#[derive(Debug, Default)]
-pub(crate) struct SumTimes {
-    /// Time that this rank waited for them.
-    pub waited: Duration,
-    /// Time that cards took for them; the host's transport counts its own.
-    pub on_cards: Duration,
-}
-
 impl Sent {
     /// Receives the sums: whole gradients, and this rank's part of divided gradients.
     fn receive(
@@ -256,10 +239,74 @@ impl Received {
     }
 }
 
+impl SentEarly {
+    /// Waits for the sums of gradients that were sent during the backward pass.
+    ///
+    /// # Errors
+    /// When a rank is gone or silent.
+    pub fn receive(self, process_group: &ProcessGroup, device: &Device) -> Result<ReceivedEarly, TrainError> {
+        let mut sum = GradientSum::default();
+        let sent = process_group.noted(self.sent)?;
+        if let Some(sums) = process_group.all_reduce(device) {
+            sum.receive_noted(process_group, sent, &sums)?;
+        }
+        Ok(ReceivedEarly { sum, absent: self.absent })
+    }
+}
+
 impl GradientSum {
+    /// Sums the gradients of all ranks, so that each rank has the sums. If the optimizer state is sharded, a rank has
+    /// only its part of each larger gradient. A gradient that no rank has stays absent. Some gradients may have been
+    /// summed early.
+    ///
+    /// # Errors
+    /// When a rank is gone or silent.
+    pub(crate) fn all_reduce(
+        &mut self,
+        process_group: &ProcessGroup,
+        early: ReceivedEarly,
+        shard: Option<Shard>,
+        device: &Device,
+    ) -> Result<(), TrainError> {
+        let Some(sums) = process_group.all_reduce(device) else { return Ok(()) };
+        let mut own = (self.sizes(), early.absent);
+        // Nearly always all ranks have gradients of the same parameters, and a hash is enough to show it.
+        let mut hasher = DefaultHasher::new();
+        own.hash(&mut hasher);
+        let hash = hasher.finish();
+        if process_group.all_gather(hash)?.iter().any(|other| *other != hash) {
+            let (sizes, absent): (Vec<_>, Vec<_>) = process_group.all_gather(own)?.into_iter().unzip();
+            let nowhere = |name: &String| absent.iter().all(|absent| absent.contains(name));
+            let absent = absent[0].iter().filter(|name| nowhere(name)).cloned().collect();
+            own = (sizes.into_iter().flatten().collect(), absent);
+        }
+        let (sizes, absent) = own;
+        let absent: Vec<String> = absent.into_iter().filter(|name| !sizes.contains_key(name)).collect();
+        let sent = process_group.noted(self.send(&sums, sizes, shard))?;
+        self.receive_noted(process_group, sent, &sums)?;
+        self.add_early(early.sum);
+        absent.iter().for_each(|name| drop(self.take(name)));
+        Ok(())
+    }
+
+    /// Receives sums, and notes in the process group how long they took or which ranks did not answer.
+    fn receive_noted(
+        &mut self,
+        process_group: &ProcessGroup,
+        sent: Vec<Sent>,
+        sums: &AllReduce,
+    ) -> Result<(), TrainError> {
+        let times = process_group.noted(self.receive(sent, sums, process_group.timeouts()));
+        if let (Err(_), Some(cards)) = (&times, &sums.cards) {
+            cards.abort();
+        }
+        process_group.add_sum_times(times?);
+        Ok(())
+    }
+
     /// Starts summing the gradients of all ranks. `sizes` are those of all gradients that any rank has; a rank without
     /// one sends zeros. While one bucket is being summed, the next one is filled.
-    pub(crate) fn send(
+    fn send(
         &mut self,
         sums: &AllReduce,
         sizes: BTreeMap<String, usize>,
@@ -282,12 +329,7 @@ impl GradientSum {
     }
 
     /// Receives the sums over all ranks; for divided gradients, this rank's part.
-    pub(crate) fn receive(
-        &mut self,
-        sent: Vec<Sent>,
-        sums: &AllReduce,
-        timeouts: Timeouts,
-    ) -> Result<SumTimes, TrainError> {
+    fn receive(&mut self, sent: Vec<Sent>, sums: &AllReduce, timeouts: Timeouts) -> Result<SumTimes, TrainError> {
         let mut times = SumTimes::default();
         if sums.cards.is_some() && !sent.is_empty() {
             // NCCL would wait for a process that has died as long as for one that computes; this call does not.
@@ -300,7 +342,7 @@ impl GradientSum {
     }
 
     /// Adds the sums of gradients that were sent early.
-    pub(crate) fn add_early(&mut self, early: Self) {
+    fn add_early(&mut self, early: Self) {
         let Self { by_name, parts, .. } = early;
         for (found, place) in [(by_name, &mut self.by_name), (parts, &mut self.parts)] {
             for (name, early) in found {

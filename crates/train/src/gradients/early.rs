@@ -1,9 +1,10 @@
 //! Sums over ranks that start during the backward pass.
 
 use super::GradientSum;
-use super::buckets::{AllReduce, Begun, Bucket, PlannedBucket, SentEarly};
-use crate::optimizer::Shard;
-use crate::{ProcessGroup, TrainError};
+use super::buckets::{Begun, Bucket, PlannedBucket, SentEarly};
+use crate::TrainError;
+use crate::process_group::{AllReduce, ProcessGroup};
+use crate::shard::Shard;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

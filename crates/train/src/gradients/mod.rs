@@ -4,7 +4,7 @@ mod buckets;
 mod early;
 mod overlap;
 
-pub(crate) use buckets::{AllReduce, BUCKET, ReceivedEarly, Sent, SentEarly, SumTimes};
+pub(crate) use buckets::{BUCKET, ReceivedEarly};
 pub(crate) use early::EarlySums;
 pub(crate) use overlap::{BackwardMode, OrderRecorder, Overlap, RecordedOrder};
 
@@ -62,7 +62,7 @@ impl GradientSum {
     }
 
     /// Number of elements of each gradient, by name.
-    pub(crate) fn sizes(&self) -> BTreeMap<String, usize> {
+    fn sizes(&self) -> BTreeMap<String, usize> {
         self.by_name.iter().map(|(name, gradient)| (name.clone(), gradient.dims()[0])).collect()
     }
 

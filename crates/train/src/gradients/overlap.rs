@@ -7,7 +7,7 @@
 
 use super::buckets::{BUCKET, PlannedBucket};
 use super::{EarlySums, GradientSum};
-use crate::optimizer::Shard;
+use crate::shard::Shard;
 use crate::{ProcessGroup, TrainError};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -295,8 +295,8 @@ mod tests {
             }
         };
         let early = early.map(EarlySums::into_sent).unwrap_or_default();
-        let early = process_group.receive_early(early, &device.clone().inner())?;
-        process_group.sum(&mut sum, early, shard, &device.clone().inner())?;
+        let early = early.receive(process_group, &device.clone().inner())?;
+        sum.all_reduce(process_group, early, shard, &device.clone().inner())?;
         let names: Vec<String> = sum.names().map(str::to_owned).collect();
         let bits = |name: String| {
             let values = read(sum.take(&name).expect("a gradient"));

@@ -1,17 +1,17 @@
 //! Builder of the Learner.
 
 use super::Learner;
+use super::options::RunOptions;
 use super::recovery::RecoveryPoint;
 use crate::checkpoint::{Checkpoints, TrainState};
-use crate::ema::Ema;
 use crate::loss_scale::LossScale;
 use crate::objective::Objective;
 use crate::process_group::ProcessGroup;
 use crate::saver::Saver;
-use crate::{Display, Optimizer, TrainConfig};
-use burn::module::Module;
+use crate::stepper::Stepper;
+use crate::{Display, TrainConfig};
 use burn::tensor::Device;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use undertone_ops::Compute;
@@ -22,34 +22,25 @@ pub struct LearnerBuilder<O: Objective> {
     config: TrainConfig,
     objective: O,
     model: O::Model,
-    dir: PathBuf,
+    options: RunOptions,
     device: Device,
     seed: u64,
     lock: Option<Arc<DirectoryLock>>,
-    saves_on_error: bool,
-    configuration: Option<String>,
-    display: Display,
-    interrupt: Arc<AtomicBool>,
     process_group: ProcessGroup,
 }
 
 impl<O: Objective> Learner<O> {
     /// Returns a builder for training `model` on `objective`, with logs and checkpoints in the directory `dir`.
     pub fn builder(config: TrainConfig, objective: O, model: O::Model, dir: impl AsRef<Path>) -> LearnerBuilder<O> {
-        LearnerBuilder {
-            config,
-            objective,
-            model,
+        let options = RunOptions {
             dir: dir.as_ref().to_owned(),
-            device: Device::default(),
-            seed: 0,
-            lock: None,
             saves_on_error: true,
             configuration: None,
             display: Display::default(),
             interrupt: Arc::default(),
-            process_group: ProcessGroup::default(),
-        }
+        };
+        let (device, process_group) = (Device::default(), ProcessGroup::default());
+        LearnerBuilder { config, objective, model, options, device, seed: 0, lock: None, process_group }
     }
 }
 
@@ -68,7 +59,7 @@ impl<O: Objective> LearnerBuilder<O> {
 
     /// The whole configuration as YAML, for logs that have a place for it.
     pub fn with_configuration(mut self, yaml: String) -> Self {
-        self.configuration = Some(yaml);
+        self.options.configuration = Some(yaml);
         self
     }
 
@@ -81,13 +72,13 @@ impl<O: Objective> LearnerBuilder<O> {
 
     /// Whether the state before an error is saved. The default is true.
     pub fn with_rescue(mut self, rescue: bool) -> Self {
-        self.saves_on_error = rescue;
+        self.options.saves_on_error = rescue;
         self
     }
 
     /// Display of progress.
     pub fn with_display(mut self, display: Display) -> Self {
-        self.display = display;
+        self.options.display = display;
         self
     }
 
@@ -96,7 +87,7 @@ impl<O: Objective> LearnerBuilder<O> {
     /// If the data of a step or an evaluation fails after the interrupt, the next session repeats it from its
     /// beginning. A data loader may therefore give up waiting, and a real error occurs again.
     pub fn with_interrupt(mut self, interrupt: Arc<AtomicBool>) -> Self {
-        self.interrupt = interrupt;
+        self.options.interrupt = interrupt;
         self
     }
 
@@ -116,40 +107,20 @@ impl<O: Objective> LearnerBuilder<O> {
     /// If the device has no products in the number type of the configuration, the nearest type that it has is used, and
     /// training logs that when it begins.
     pub fn build(self) -> Learner<O> {
-        let Self { mut config, objective, model, dir, device, seed, .. } = self;
-        let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let checkpoints = Checkpoints::new(dir.join("checkpoints"));
-        let asked = config.compute;
-        config.compute = asked.on(&device);
-        let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
-        let mut optimizer = Optimizer::new(&config.optimizer);
-        if config.shard_optimizer && !self.process_group.is_alone() {
-            optimizer.share_out(self.process_group.shard());
-        }
+        let Self { config, objective, model, options, device, seed, lock, process_group } = self;
+        let checkpoints = Checkpoints::new(options.dir.join("checkpoints"));
+        let stepper = Stepper::new(&config, objective, model, &device, process_group);
+        let loss_scale = (stepper.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
         Learner {
-            optimizer,
-            ema: config.ema_decay.map(Ema::new),
             saver: Saver::new(checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best),
-            asked,
             config,
-            objective,
-            model: Some(model.train()),
-            device: device.autodiff(),
+            options,
+            stepper,
             state: TrainState { seed, loss_scale, ..Default::default() },
             recovery: RecoveryPoint::BetweenSteps,
             pending: None,
-            coverage: None,
-            concurrency: Default::default(),
-            overlap: Default::default(),
             resumed: None,
-            dir,
-            lock: self.lock,
-            saves_on_error: self.saves_on_error,
-            name,
-            configuration: self.configuration,
-            display: self.display,
-            interrupt: self.interrupt,
-            process_group: self.process_group,
+            lock,
         }
     }
 }

@@ -5,10 +5,8 @@ use super::recovery::RecoveryPoint;
 use super::session::Session;
 use crate::checkpoint::TrainState;
 use crate::config::Directions;
-use crate::error::io;
 use crate::exported::{BEST, BEST_EMA, Exported};
 use crate::objective::{Evaluation, Objective};
-use crate::records::Records;
 use crate::{Progress, TrainError};
 use burn::module::Module;
 use std::collections::BTreeMap;
@@ -20,33 +18,32 @@ impl<O: Objective> Learner<O> {
     /// far. If the data fails after an interrupt, it records only that this evaluation is still to be done.
     pub(super) fn evaluate(&mut self, session: &mut Session) -> Result<(), TrainError> {
         let _span = tracing::debug_span!("evaluate", step = self.state.step).entered();
-        let Session { records, progress, .. } = session;
         let (model, step) = (self.model().valid(), self.state.step);
-        let judge = |model: &O::Model| self.objective.evaluate(model, &self.config.evaluate.metrics);
+        let judge = |model: &O::Model| self.stepper.objective.evaluate(model, &self.config.evaluate.metrics);
         let judged = judge(&model).and_then(|found| {
             // Before the first step there is no average.
-            let averaged = self.ema.as_ref().filter(|_| step > 0).map(|ema| ema.of(model.clone()));
+            let averaged = self.stepper.ema.as_ref().filter(|_| step > 0).map(|ema| ema.of(model.clone()));
             let of_average = averaged.as_ref().map(judge).transpose()?;
             Ok((found, averaged.zip(of_average)))
         });
         self.state.unjudged = true;
-        let heard =
-            self.process_group.all_gather((judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop()))?;
+        let own = (judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop());
+        let heard = self.stepper.process_group.all_gather(own)?;
         let interrupted = heard.iter().any(|(_, interrupted)| *interrupted);
         let failed = heard.into_iter().enumerate().find_map(|(rank, (message, _))| Some((rank, message?)));
         let (evaluation, average) = match (judged, failed) {
             (Ok(judged), None) => judged,
-            (Err(error), _) => return self.gives_up(error, interrupted, progress),
+            (Err(error), _) => return self.gives_up(error, interrupted, &session.progress),
             (Ok(_), Some((rank, message))) => {
-                let error = TrainError::Rank { rank: self.process_group.name(rank), message };
-                return self.gives_up(error.into(), interrupted, progress);
+                let error = TrainError::Rank { rank: self.stepper.process_group.name(rank), message };
+                return self.gives_up(error.into(), interrupted, &session.progress);
             }
         };
         let watched = self.watched(&evaluation)?;
         let score = self.score(&evaluation);
         if score.is_none() && step == 0 {
             let metric = &self.config.checkpoint.metric;
-            progress.warn(&format!(
+            session.progress.warn(&format!(
                 "the validation data gives no `{metric}`, by which the best model is chosen: if that stays so, the model of the \
                  last step is exported; see that it has what `{metric}` is measured by, or set another `checkpoint.metric`"
             ));
@@ -57,9 +54,9 @@ impl<O: Objective> Learner<O> {
             best_ema = self.export_if_best(model, BEST_EMA, best_ema, self.score(evaluation))?;
         }
         self.recovery = RecoveryPoint::DuringUpdate;
-        self.record(&evaluation, "valid", records, progress)?;
+        session.record(step, "valid", &evaluation)?;
         if let Some((_, evaluation)) = &average {
-            self.record(evaluation, "valid_ema", records, progress)?;
+            session.record(step, "valid_ema", evaluation)?;
         }
         let TrainState { reference, stalled, .. } = &mut self.state;
         self.config.early_stopping.observe(watched, reference, stalled);
@@ -100,7 +97,7 @@ impl<O: Objective> Learner<O> {
         let deciding = self.directions()?.deciding;
         let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
         let Some(value) = score.filter(is_best) else { return Ok(best) };
-        if !self.process_group.is_main_process() {
+        if !self.stepper.process_group.is_main_process() {
             return Ok(Some((value, self.state.step)));
         }
         self.export(model, folder, Some(value))?;
@@ -110,7 +107,7 @@ impl<O: Objective> Learner<O> {
     /// Exports the model of the last step if no evaluation could determine the best, so that a finished run has a
     /// model.
     pub(super) fn export_if_none_is_best(&self, progress: &Progress) -> Result<(), TrainError> {
-        if !self.process_group.is_main_process() {
+        if !self.stepper.process_group.is_main_process() {
             return Ok(());
         }
         let model = self.model().valid();
@@ -120,7 +117,7 @@ impl<O: Objective> Learner<O> {
                 .warn(&format!("no evaluation found a `{metric}`: the model of the last step is exported as the best"));
             self.export(&model, BEST, None)?;
         }
-        match &self.ema {
+        match &self.stepper.ema {
             Some(ema) if self.state.best_ema.is_none() => self.export(&ema.of(model), BEST_EMA, None),
             _ => Ok(()),
         }
@@ -128,28 +125,10 @@ impl<O: Objective> Learner<O> {
 
     fn export(&self, model: &O::Model, folder: &str, value: Option<f64>) -> Result<(), TrainError> {
         let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
-        write_directory(&self.dir.join(folder), |folder| {
-            self.objective.export(model, folder).map_err(TrainError::Export)?;
+        write_directory(&self.options.dir.join(folder), |folder| {
+            self.stepper.objective.export(model, folder).map_err(TrainError::Export)?;
             Ok(exported.write(folder)?)
         })
-    }
-
-    /// Logs an evaluation.
-    pub(super) fn record(
-        &self,
-        evaluation: &Evaluation,
-        split: &str,
-        records: &mut Option<Records>,
-        progress: &Progress,
-    ) -> Result<(), TrainError> {
-        let step = self.state.step;
-        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let Some(records) = records else { return Ok(()) };
-        records.write(step, split, &values).map_err(io(&self.dir))?;
-        progress.metrics(split, values);
-        let shown: Vec<String> = evaluation.metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
-        progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
-        Ok(())
     }
 
     /// Returns the deciding metric, if it is finite.
@@ -159,13 +138,13 @@ impl<O: Objective> Learner<O> {
 
     /// Directions of the deciding metrics.
     pub(super) fn directions(&self) -> Result<Directions, TrainError> {
-        Ok(self.config.directions(|metric| self.objective.direction(metric))?)
+        Ok(self.config.directions(|metric| self.stepper.objective.direction(metric))?)
     }
 
     /// Directions of the metrics of an evaluation, as far as the objective knows them.
     pub(super) fn directions_of(&self, evaluation: &Evaluation) -> BTreeMap<String, Direction> {
         let names = evaluation.metrics.keys();
-        names.filter_map(|name| Some((name.clone(), self.objective.direction(name)?))).collect()
+        names.filter_map(|name| Some((name.clone(), self.stepper.objective.direction(name)?))).collect()
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::Learner;
 use super::recovery::RecoveryPoint;
-use super::session::{Session, SessionSettings};
+use super::session::Session;
 use crate::checkpoint::{Checkpoints, Contents};
 use crate::ema::Ema;
 use crate::largest::check_largest;
 use crate::objective::{Batches, Objective};
 use crate::report::{ExampleChange, ParameterCount, Summary, peak_memory_bytes};
 use crate::stopwatch::Stopwatch;
-use crate::{LossScaleConfig, Progress, TrainError};
+use crate::{LossScaleConfig, TrainError};
 use std::collections::BTreeMap;
 use undertone_ops::{Capacity, Compute, check_backend};
 use undertone_store::{HostTensor, frozen_checksum, parameter_infos, trainable_parameters};
@@ -26,42 +26,28 @@ impl<O: Objective> Learner<O> {
     /// Does everything before the first step: checks, the directory, the logs, and an evaluation if one is due.
     pub(super) fn begin_session<B: Batches<Batch = O::Batch>>(&mut self, batches: &B) -> Result<Session, TrainError> {
         let steps = self.steps_over(batches)?;
-        check_backend(&self.device)?;
-        self.process_group.reset_timeout();
+        check_backend(&self.stepper.device)?;
+        self.stepper.process_group.reset_timeout();
         self.compare_ranks(batches)?;
-        self.process_group.connect_cards(&self.device)?;
+        self.stepper.process_group.connect_cards(&self.stepper.device)?;
         let owned = self.own_directory();
-        self.process_group.all_ok(owned)?;
-        match (self.asked, self.config.compute) {
+        self.stepper.process_group.all_ok(owned)?;
+        let (asked, compute) = (self.config.compute, self.stepper.compute);
+        match (asked, compute) {
             (Compute::Auto, Compute::F32) => {}
             (Compute::Auto, compute) => tracing::info!("{}", chosen(compute)),
             (asked, compute) if asked != compute => tracing::warn!("{}", instead(asked, compute)),
             _ => {}
         }
-        if self.asked == Compute::Auto
-            && self.config.compute != Compute::F16
-            && self.config.loss_scale != LossScaleConfig::default()
-        {
-            tracing::warn!(
-                "`train.loss_scale` has no effect: products are made in {}, not in f16",
-                self.config.compute
-            );
+        if asked == Compute::Auto && compute != Compute::F16 && self.config.loss_scale != LossScaleConfig::default() {
+            tracing::warn!("`train.loss_scale` has no effect: products are made in {compute}, not in f16");
         }
         self.state.ranks = Some(self.begun_with());
         self.state.batching = Some(self.batching(batches));
         let prepared = self.prepare_directory();
-        self.process_group.all_ok(prepared)?;
-        let settings = SessionSettings {
-            config: &self.config,
-            name: &self.name,
-            dir: self.process_group.is_main_process().then_some(&*self.dir),
-            device: &self.device,
-            display: self.display,
-            interrupt: &self.interrupt,
-            configuration: self.configuration.as_deref(),
-        };
-        let mut session = Session::open(&settings, &self.state, steps)?;
-        self.coverage = None;
+        self.stepper.process_group.all_ok(prepared)?;
+        let mut session = Session::open(&self.config, &self.options, &self.stepper, &self.state, steps)?;
+        self.stepper.coverage = None;
         // Once per session, because on an accelerator the frozen parameters have to be read back.
         if self.state.frozen.is_none() {
             self.state.frozen = Some(frozen_checksum(self.model()));
@@ -78,7 +64,7 @@ impl<O: Objective> Learner<O> {
 
     /// Does everything after the last step: the last checkpoint and the summary.
     pub(super) fn end_session(&mut self, mut session: Session) -> Result<Summary, TrainError> {
-        self.process_group.reset_timeout();
+        self.stepper.process_group.reset_timeout();
         self.finish_now(&mut session)?;
         self.state.seconds = session.seconds();
         let completed = !self.state.unjudged && (self.state.step >= session.steps || self.has_stalled());
@@ -108,11 +94,11 @@ impl<O: Objective> Learner<O> {
             return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
         }
         let parameters = parameter_infos(self.model());
-        check_largest(&parameters, Capacity::of(&self.device))?;
+        check_largest(&parameters, Capacity::of(&self.stepper.device))?;
         self.config.optimizer.check(&parameters)?;
         self.directions()?;
-        if self.process_group.count() > self.window() {
-            return Err(TrainError::IdleRanks { ranks: self.process_group.count(), batches: self.window() });
+        if self.stepper.process_group.count() > self.window() {
+            return Err(TrainError::IdleRanks { ranks: self.stepper.process_group.count(), batches: self.window() });
         }
         // The cursor is invalid if batches are cut differently.
         let expected = self.batching(batches);
@@ -130,7 +116,7 @@ impl<O: Objective> Learner<O> {
     /// Returns the number of ranks at the beginning of the run. Older checkpoints do not have it; they come from one
     /// rank.
     pub(super) fn begun_with(&self) -> usize {
-        let usual = if self.state.batching.is_some() { 1 } else { self.process_group.count() };
+        let usual = if self.state.batching.is_some() { 1 } else { self.stepper.process_group.count() };
         self.state.ranks.unwrap_or(usual)
     }
 
@@ -139,18 +125,15 @@ impl<O: Objective> Learner<O> {
         self.config.early_stopping.is_over(self.state.reference, self.state.stalled)
     }
 
-    pub(super) fn say_stalled(&self, progress: &Progress) {
-        let (step, stalled) = (self.state.step, self.state.stalled);
-        progress.say(&format!("step {step}  no better for {stalled} evaluations: stopping"));
-    }
-
     /// Starts a checkpoint. Returns once the tensors are in host memory.
     pub(super) fn checkpoint(&mut self) -> Result<(), TrainError> {
         let _span = tracing::debug_span!("checkpoint", step = self.state.step).entered();
         // Diverged parameters must not be saved by a rescue either.
-        self.compare_parameters().inspect_err(|_| self.recovery = RecoveryPoint::DuringUpdate)?;
-        let optimizer = self.optimizer_state()?;
-        if self.process_group.is_main_process() { self.write_checkpoint(optimizer) } else { Ok(()) }
+        self.stepper
+            .compare_parameters(self.state.step)
+            .inspect_err(|_| self.recovery = RecoveryPoint::DuringUpdate)?;
+        let optimizer = self.stepper.optimizer_state()?;
+        if self.stepper.process_group.is_main_process() { self.write_checkpoint(optimizer) } else { Ok(()) }
     }
 
     /// Starts a checkpoint with this optimizer state.
@@ -159,7 +142,7 @@ impl<O: Objective> Learner<O> {
             state: self.state.clone(),
             model: trainable_parameters(self.model()),
             optimizer,
-            ema: self.ema.as_ref().map(Ema::to_tensors),
+            ema: self.stepper.ema.as_ref().map(Ema::to_tensors),
         };
         let direction = self.directions()?.deciding;
         Ok(self.saver.save(contents, direction)?)
@@ -172,7 +155,7 @@ impl<O: Objective> Learner<O> {
         let before = self.state.before.clone().unwrap_or_default();
         let after = self.state.latest.clone().unwrap_or_default();
         Summary {
-            name: self.name.clone(),
+            name: self.options.name(),
             completed,
             steps: self.state.step,
             samples: self.state.samples,
@@ -192,7 +175,7 @@ impl<O: Objective> Learner<O> {
     }
 
     pub(super) fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::new(self.dir.join("checkpoints"))
+        Checkpoints::new(self.options.dir.join("checkpoints"))
     }
 }
 

@@ -1,46 +1,34 @@
 //! The training loop.
 
-mod batch;
 mod builder;
 mod evaluate;
+mod feed;
 mod lifecycle;
-mod load;
-mod loss_terms;
+mod options;
 mod ranks;
 mod recovery;
 mod rescue;
 mod resume;
 mod session;
 mod step;
-mod step_batches;
-mod step_report;
 mod warm_up;
-mod workers;
 
 pub use builder::LearnerBuilder;
 pub use session::LAST_LOSS;
-pub use step_report::{StepOutcome, StepReport};
 
 use crate::checkpoint::TrainState;
-use crate::ema::Ema;
-use crate::gradient_coverage::GradientCoverage;
-use crate::gradients::Overlap;
 use crate::objective::{Batches, Objective};
-use crate::process_group::ProcessGroup;
 use crate::report::Summary;
 use crate::saver::Saver;
+use crate::stepper::Stepper;
 use crate::stopwatch::Section;
-use crate::{Display, Optimizer, TrainConfig, TrainError};
-use burn::tensor::Device;
-use recovery::{RecoveryPoint, StateBeforeStep};
-use std::path::PathBuf;
+use crate::{TrainConfig, TrainError};
+use options::RunOptions;
+use recovery::{PendingStep, RecoveryPoint, StateBeforeStep};
+use session::Session;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use step_batches::StepBatches;
-use step_report::PendingStep;
-use undertone_ops::Compute;
+use std::sync::atomic::Ordering;
 use undertone_store::DirectoryLock;
-use workers::Concurrency;
 
 /// Trains a model on an objective, and writes logs and checkpoints to a directory.
 ///
@@ -52,39 +40,19 @@ use workers::Concurrency;
 /// an accelerator is shorter than the work.
 pub struct Learner<O: Objective> {
     config: TrainConfig,
-    /// Number type that the configuration asks for. `config.compute` is the one that the device has.
-    asked: Compute,
-    objective: O,
-    /// Absent only during the optimizer's update.
-    model: Option<O::Model>,
-    device: Device,
-    optimizer: Optimizer,
-    ema: Option<Ema>,
+    options: RunOptions,
+    /// Model, optimizer and ranks: everything that computes a step.
+    stepper: Stepper<O>,
     state: TrainState,
     recovery: RecoveryPoint,
     /// The last step, while the host has not read the device's decision about it.
     pending: Option<PendingStep>,
-    /// Parameters that gradients have reached in this session; created in its first step.
-    coverage: Option<GradientCoverage>,
-    /// Order in which the batches of a step are computed in this session.
-    concurrency: Concurrency,
-    /// Plan for sending the gradients of this session's steps to other ranks.
-    overlap: Overlap,
     /// Step from which this session was resumed.
     resumed: Option<u64>,
     saver: Saver,
-    process_group: ProcessGroup,
-    dir: PathBuf,
     /// Held from the first read of the directory until training ends.
     lock: Option<Arc<DirectoryLock>>,
-    saves_on_error: bool,
-    name: String,
-    configuration: Option<String>,
-    display: Display,
-    interrupt: Arc<AtomicBool>,
 }
-
-const MODEL: &str = "the learner has its model between optimizer steps";
 
 impl<O: Objective> Learner<O> {
     /// Trains to the end, or to an interrupt. If it stops with an error, the state before the error is saved if
@@ -97,8 +65,8 @@ impl<O: Objective> Learner<O> {
     pub fn train<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
         let trained = self.run(data).map_err(|error| self.rescued(error));
         // An error on the first rank alone, which writes, ends the others too. It may have much to save.
-        self.process_group.reset_timeout();
-        let trained = self.process_group.all_ok(trained);
+        self.stepper.process_group.reset_timeout();
+        let trained = self.stepper.process_group.all_ok(trained);
         self.lock = None;
         trained
     }
@@ -106,82 +74,68 @@ impl<O: Objective> Learner<O> {
     /// The loop: load → forward → backward → accumulate → unscale → clip → step → log → evaluate → checkpoint.
     fn run<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
         let mut session = self.begin_session(data)?;
-        let mut epoch_batches = self.epoch_batches(data);
+        let mut feed = self.feed(data);
         while self.state.step < session.steps && !self.has_stalled() && !self.is_interrupted() {
-            session.watch.begin(session.logs(self.state.step + 1));
-            let mut start = StateBeforeStep::of(&self.state);
+            let step = self.state.step + 1;
+            let is_due = |every: u64| step == session.steps || (every > 0 && step.is_multiple_of(every));
+            let (evaluates, saves) = (is_due(self.config.evaluate.every), is_due(self.config.checkpoint.every));
+            let must_know = evaluates || saves || session.logs(step);
+
+            session.watch.begin(session.logs(step));
+            let start = StateBeforeStep::of(&self.state);
             self.recovery = RecoveryPoint::BeforeUpdate(start.clone());
-
-            let Some(StepBatches { mut batches, plan }) = self.load(data, &mut epoch_batches, &session.progress)?
-            else {
-                break;
-            };
-            session.watch.lap(Section::DataWait, &self.device);
-
-            // Forward and backward pass of each batch of the step; gradients are accumulated, over all ranks.
-            let computed = self.forward_backward_accumulate(&mut batches, plan, &mut session.watch);
-            let mut computed = self.share_out(computed)?;
-            if let Some(ranks) = computed.ranks.take() {
-                session.watch.lap_ranks(ranks, &self.device);
-            }
-            self.check_coverage(&computed, session.steps)?;
-            computed.report.rate = self.config.optimizer.rate(self.state.step, session.steps);
-
-            // While the host waits for the loss of the step before, the device computes this one.
-            if !self.finish_step_before(&mut start, &mut session)? {
-                // This step began with parameters, or with a loss scale, that are no longer valid.
-                epoch_batches = self.epoch_batches(data);
+            let Some((mut batches, plan)) = self.load(&mut feed, &session.progress)? else { break };
+            session.watch.lap(Section::DataWait, &self.stepper.device);
+            self.take_step(&mut batches, plan, start, must_know, &mut session)?;
+            if self.state.step < step {
+                // It was rolled back, or discarded together with the step before.
                 continue;
             }
-            let samples = (computed.report.samples, computed.report.work);
-            let decided = self.unscale_clip_step(computed, start, &session.progress)?;
-            if !self.count_and_log(decided, samples, &mut session)? {
-                continue;
-            }
-            let last = self.state.step == session.steps;
-            let judged = last || due(self.state.step, self.config.evaluate.every);
-            let saved = last || due(self.state.step, self.config.checkpoint.every);
-            if (judged || saved || session.logs(self.state.step))
-                && self.finish_now(&mut session)? == Some(StepOutcome::RolledBack)
-            {
-                epoch_batches = self.epoch_batches(data);
-                continue;
-            }
-            (self.state.score, self.state.unjudged) = (None, judged);
+            (self.state.score, self.state.unjudged) = (None, evaluates);
             self.recovery = RecoveryPoint::BetweenSteps;
-            if judged || saved {
-                self.process_group.reset_timeout();
-            }
-            if judged {
-                self.evaluate(&mut session)?;
-            }
-            let stopped = self.has_stalled();
-            self.saver.check()?;
-            if saved || stopped {
-                self.state.seconds = session.seconds();
-                self.checkpoint()?;
-            }
-            if stopped && !last {
-                self.say_stalled(&session.progress);
+            if !self.evaluate_and_save(evaluates, saves, &mut session)? {
                 break;
             }
-            if judged || saved {
-                self.process_group.all_ok(Ok::<(), TrainError>(()))?;
-            }
-            // The first step of a session may compile kernels for minutes. By now all ranks have taken it.
-            self.process_group.set_timeout(self.config.rank_timeout);
         }
         self.end_session(session)
     }
 
+    /// Does what is due after a step. Returns false if early stopping ends the run.
+    fn evaluate_and_save(&mut self, evaluates: bool, saves: bool, session: &mut Session) -> Result<bool, TrainError> {
+        if evaluates || saves {
+            self.stepper.process_group.reset_timeout();
+        }
+        if evaluates {
+            self.evaluate(session)?;
+        }
+        let stopped = self.has_stalled();
+        self.saver.check()?;
+        if saves || stopped {
+            self.state.seconds = session.seconds();
+            self.checkpoint()?;
+        }
+        if stopped && self.state.step < session.steps {
+            let (step, stalled) = (self.state.step, self.state.stalled);
+            session.progress.say(&format!("step {step}  no better for {stalled} evaluations: stopping"));
+            return Ok(false);
+        }
+        let process_group = &self.stepper.process_group;
+        if evaluates || saves {
+            process_group.all_ok(Ok::<(), TrainError>(()))?;
+        }
+        // The first step of a session may compile kernels for minutes. By now all ranks have taken it.
+        process_group.set_timeout(self.config.rank_timeout);
+        Ok(true)
+    }
+
     /// Whether training ends after this step. Ranks end together, and decide it when they load batches.
     fn is_interrupted(&self) -> bool {
-        self.process_group.is_alone() && self.is_asked_to_stop()
+        self.stepper.process_group.is_alone() && self.is_asked_to_stop()
     }
 
     /// Whether this process was interrupted.
     fn is_asked_to_stop(&self) -> bool {
-        self.interrupt.load(Ordering::Relaxed)
+        self.options.interrupt.load(Ordering::Relaxed)
     }
 
     /// Number of optimizer steps taken, including earlier sessions.
@@ -191,15 +145,11 @@ impl<O: Objective> Learner<O> {
 
     /// The objective.
     pub fn objective(&self) -> &O {
-        &self.objective
+        &self.stepper.objective
     }
 
     /// The current model, with gradients.
     pub fn model(&self) -> &O::Model {
-        self.model.as_ref().expect(MODEL)
+        self.stepper.model()
     }
-}
-
-fn due(step: u64, every: u64) -> bool {
-    every > 0 && step.is_multiple_of(every)
 }

@@ -3,6 +3,8 @@
 use crate::checkpoint::TrainState;
 use crate::guard::GuardState;
 use crate::loss_scale::LossScale;
+use crate::stepper::StepReport;
+use undertone_ops::StepReading;
 
 /// Position of training within an optimizer step, which determines what is left of the state after an error.
 pub(super) enum RecoveryPoint {
@@ -13,6 +15,14 @@ pub(super) enum RecoveryPoint {
     BeforeUpdate(StateBeforeStep),
     /// During the update or logging: the state is between that of the last step and that of the next.
     DuringUpdate,
+}
+
+/// A step whose loss the host has not read. The device has decided whether the parameters were updated.
+pub(super) struct PendingStep {
+    pub report: StepReport,
+    pub reading: StepReading,
+    /// The state before the step.
+    pub start: StateBeforeStep,
 }
 
 /// The parts of the state that a step changes, before the step.

@@ -1,8 +1,7 @@
 //! The run's directory, and what is saved there after an error.
 
 use super::Learner;
-use super::recovery::RecoveryPoint;
-use super::step_report::{PendingStep, StepReport};
+use super::recovery::{PendingStep, RecoveryPoint};
 use crate::TrainError;
 use crate::error::io;
 use crate::failure::catch_backend_failure;
@@ -13,33 +12,24 @@ use undertone_store::{DirectoryLock, remove_leftovers};
 
 impl<O: Objective> Learner<O> {
     pub(super) fn own_directory(&mut self) -> Result<(), TrainError> {
-        if self.lock.is_none() && self.process_group.is_main_process() {
-            self.lock = Some(Arc::new(DirectoryLock::acquire(&self.dir)?));
+        if self.lock.is_none() && self.stepper.process_group.is_main_process() {
+            self.lock = Some(Arc::new(DirectoryLock::acquire(&self.options.dir)?));
         }
         Ok(())
     }
 
     /// Creates the run's directory, and removes temporary files that a killed session left there.
     pub(super) fn prepare_directory(&self) -> Result<(), TrainError> {
-        if !self.process_group.is_main_process() {
+        if !self.stepper.process_group.is_main_process() {
             return Ok(());
         }
-        let checkpoints = self.dir.join("checkpoints");
+        let checkpoints = self.options.dir.join("checkpoints");
         std::fs::create_dir_all(&checkpoints).map_err(io(&checkpoints))?;
-        for dir in [&self.dir, &checkpoints] {
+        for dir in [&self.options.dir, &checkpoints] {
             remove_leftovers(dir)?;
         }
         // Checkpoints after the resumed one are damaged. If they stayed, rotation would take them for the newest.
         self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
-    }
-
-    /// Records a step that went well, like `decide` and `log`.
-    fn remember(&mut self, report: &StepReport) {
-        if let Some(scale) = &mut self.state.loss_scale {
-            scale.good(&self.config.loss_scale);
-        }
-        let _ = self.config.guard.judge(&mut self.state.guard, report.loss, report.norm);
-        self.state.losses.add(&report.terms);
     }
 
     /// Settles the state after a step that the host has not read. Once the device has told whether the parameters were
@@ -49,9 +39,14 @@ impl<O: Objective> Learner<O> {
         let Ok(numbers) = catch_backend_failure(|| reading.finish_now()) else { return false };
         if numbers.taken {
             report.fill(&numbers);
-            self.remember(&report);
+            // Like `decide` and `log`.
+            if let Some(scale) = &mut self.state.loss_scale {
+                scale.good(&self.config.loss_scale);
+            }
+            let _ = self.config.guard.judge(&mut self.state.guard, report.loss, report.norm);
+            self.state.losses.add(&report.terms);
         } else {
-            self.forget_step(report.step);
+            self.stepper.take_back(report.step);
             start.restore(&mut self.state);
         }
         true
@@ -78,7 +73,7 @@ impl<O: Objective> Learner<O> {
     /// would stop at the same place.
     fn checkpoint_before_trouble(&mut self) -> Option<PathBuf> {
         let _ = self.saver.wait();
-        if self.process_group.is_main_process() && self.lock.is_some() {
+        if self.stepper.process_group.is_main_process() && self.lock.is_some() {
             // If marking fails, they are resumed from, and that ends where this run did.
             let _ = self.checkpoints().doubt_after(self.state.sound.unwrap_or(0));
         }
@@ -94,18 +89,18 @@ impl<O: Objective> Learner<O> {
             RecoveryPoint::DuringUpdate => return,
         }
         // Sharded state cannot be gathered from ranks that may be gone.
-        if self.shard().is_some() || !self.settle_in_rescue() {
+        if self.stepper.optimizer.shard().is_some() || !self.settle_in_rescue() {
             return;
         }
         let _ = self.saver.wait();
         let step = self.state.step;
         let saved = self.checkpoints().newest().0.map_or(0, |checkpoint| checkpoint.state.step);
-        if !self.saves_on_error || self.lock.is_none() || self.model.is_none() || step <= saved {
+        if !self.options.saves_on_error || self.lock.is_none() || self.stepper.model.is_none() || step <= saved {
             return;
         }
         // A device that has failed once may fail again when parameters are read from it.
         let saved = catch_backend_failure(|| {
-            let optimizer = self.optimizer.to_tensors();
+            let optimizer = self.stepper.optimizer.to_tensors();
             self.write_checkpoint(optimizer).is_ok() && self.saver.wait().is_ok()
         });
         if saved == Ok(true) {

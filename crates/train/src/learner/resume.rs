@@ -2,14 +2,12 @@
 
 use super::Learner;
 use super::recovery::RecoveryPoint;
-use super::step_report::StepOutcome;
 use crate::checkpoint::{Checkpoint, TrainState};
-use crate::ema::Ema;
 use crate::exported::{BEST, BEST_EMA, Exported};
 use crate::guard::Trouble;
 use crate::objective::Objective;
-use crate::{Optimizer, Progress, TrainError};
-use undertone_store::{frozen_checksum, load_trainable};
+use crate::stepper::StepOutcome;
+use crate::{Progress, TrainError};
 
 impl<O: Objective> Learner<O> {
     /// Resumes from the newest complete checkpoint, and logs which it is. Returns false if there is none. Nothing is
@@ -23,7 +21,7 @@ impl<O: Objective> Learner<O> {
     /// another seed; and when another process trains in the directory.
     pub fn resume(&mut self) -> Result<bool, TrainError> {
         let owned = self.own_directory();
-        self.process_group.all_ok(owned)?;
+        self.stepper.process_group.all_ok(owned)?;
         let (newest, complaints) = self.checkpoints().newest();
         for complaint in complaints {
             tracing::warn!("{complaint}");
@@ -36,7 +34,7 @@ impl<O: Objective> Learner<O> {
         let path = checkpoint.path.clone();
         self.restore(checkpoint)?;
         self.resumed = Some(self.state.step);
-        if self.process_group.is_main_process() {
+        if self.stepper.process_group.is_main_process() {
             tracing::info!("resuming from `{}`, step {}", path.display(), self.state.step);
         }
         Ok(true)
@@ -44,36 +42,15 @@ impl<O: Objective> Learner<O> {
 
     /// Loads everything from a checkpoint.
     fn restore(&mut self, checkpoint: Checkpoint) -> Result<(), TrainError> {
-        let stored = checkpoint.optimizer.names();
-        if let Some(found) = Optimizer::maker(&stored).filter(|found| found != self.optimizer.title()) {
-            let (path, expected) = (checkpoint.path, self.optimizer.title().to_owned());
-            return Err(TrainError::Optimizer { path, found, expected });
-        }
-        let model = load_trainable(self.model().clone(), |name| checkpoint.model.read(name))?;
-        let frozen = Some(frozen_checksum(&model));
-        if checkpoint.state.frozen.is_some_and(|found| Some(found) != frozen) {
-            return Err(TrainError::Frozen(checkpoint.path));
-        }
-        let device = self.device.clone().inner();
-        let names: Vec<String> = stored.iter().filter_map(|n| n.strip_suffix(".step").map(str::to_owned)).collect();
-        self.optimizer.load(names, &device, |name| checkpoint.optimizer.read(name))?;
-        if let Some(decay) = self.config.ema_decay {
-            let mut ema = Ema::new(decay);
-            // If the checkpoint has no average, it begins here.
-            if let Some(stored) = &checkpoint.ema {
-                ema.load(stored.names(), &device, |name| stored.read(name))?;
-            }
-            self.ema = Some(ema);
-        }
-        self.model = Some(model);
-        (self.pending, self.coverage) = (None, None);
+        let frozen = Some(self.stepper.restore(&checkpoint)?);
+        self.pending = None;
         // The configuration decides whether the loss is scaled, even if the checkpoint was made with another setting.
         let loss_scale = self.state.loss_scale.and_then(|fresh| checkpoint.state.loss_scale.or(Some(fresh)));
         self.state = TrainState { frozen, loss_scale, ..checkpoint.state };
         // A better model that was found after the checkpoint is in the folder, and a worse one must not replace it.
         let metric = &self.config.checkpoint.metric;
-        self.state.best = Exported::best_known(&self.dir.join(BEST), metric, self.state.best);
-        self.state.best_ema = Exported::best_known(&self.dir.join(BEST_EMA), metric, self.state.best_ema);
+        self.state.best = Exported::best_known(&self.options.dir.join(BEST), metric, self.state.best);
+        self.state.best_ema = Exported::best_known(&self.options.dir.join(BEST_EMA), metric, self.state.best_ema);
         Ok(())
     }
 
@@ -81,7 +58,7 @@ impl<O: Objective> Learner<O> {
     /// is skipped.
     pub(super) fn roll_back(&mut self, trouble: &Trouble, progress: &Progress) -> Result<StepOutcome, TrainError> {
         let written = self.saver.wait().map_err(TrainError::from);
-        self.process_group.all_ok(written)?;
+        self.stepper.process_group.all_ok(written)?;
         self.recovery = RecoveryPoint::DuringUpdate;
         let Some(checkpoint) = self.state.sound.and_then(|sound| self.checkpoints().newest_until(sound)) else {
             progress.warn(&format!("{trouble}: there is no checkpoint to go back to, so the step is skipped"));
@@ -89,9 +66,9 @@ impl<O: Objective> Learner<O> {
         };
         let here = self.state.clone();
         let restored = self.restore(checkpoint);
-        self.process_group.all_ok(restored)?;
+        self.stepper.process_group.all_ok(restored)?;
         self.state.sound = Some(self.state.step);
-        if self.process_group.is_main_process() {
+        if self.stepper.process_group.is_main_process() {
             // They belong to the steps that are left out now.
             self.checkpoints().remove_after(self.state.step)?;
         }

@@ -1,19 +1,19 @@
 //! Logs and measurements of a training session.
 
-use super::step_report::StepReport;
+use super::options::RunOptions;
 use super::warm_up::WarmUp;
 use crate::checkpoint::TrainState;
 use crate::error::io;
 use crate::hardware::Meter;
 use crate::loss_scale::LossScale;
+use crate::objective::{Evaluation, Objective};
 use crate::records::Records;
 use crate::report::{METRICS, Summary, drop_evaluation};
+use crate::stepper::{StepReport, Stepper};
 use crate::stopwatch::Stopwatch;
-use crate::{Display, Environment, Progress, TrainConfig, TrainError};
+use crate::{Environment, Progress, TrainConfig, TrainError};
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use undertone_ops::{compiles_kernels, runs_ahead};
 use undertone_store::write_atomically;
@@ -31,7 +31,8 @@ pub(super) struct Session {
     /// Present until the first step is done.
     warm_up: Option<WarmUp>,
     pub watch: Stopwatch,
-    meter: Meter,
+    /// Present if steps are logged.
+    meter: Option<Meter>,
     dir: Option<PathBuf>,
     log_every: u64,
     started: Instant,
@@ -41,26 +42,39 @@ pub(super) struct Session {
     pub owes_evaluation: bool,
 }
 
-/// Arguments of a session, besides the run's state.
-pub(super) struct SessionSettings<'a> {
-    pub config: &'a TrainConfig,
-    pub name: &'a str,
-    /// Directory for logs; `None` on all ranks but the first.
-    pub dir: Option<&'a Path>,
-    pub device: &'a Device,
-    pub display: Display,
-    pub interrupt: &'a Arc<AtomicBool>,
-    /// The whole configuration as YAML.
-    pub configuration: Option<&'a str>,
-}
-
 impl Session {
-    /// Opens the logs of a run of `steps` steps whose state is `state`.
+    /// Makes a session of a run of `steps` steps that logs no steps.
+    pub fn unlogged(device: &Device, steps: u64, progress: Progress) -> Self {
+        let mut watch = Stopwatch::new(runs_ahead(device));
+        watch.begin(false);
+        Self {
+            steps,
+            records: None,
+            progress,
+            warm_up: None,
+            watch,
+            meter: None,
+            dir: None,
+            log_every: u64::MAX,
+            started: Instant::now(),
+            earlier: 0.0,
+            owes_evaluation: false,
+        }
+    }
+
+    /// Opens the logs of a run of `steps` steps whose state is `state`. Only the first rank writes them.
     ///
     /// # Errors
     /// When the run's directory cannot be read or written.
-    pub fn open(settings: &SessionSettings, state: &TrainState, steps: u64) -> Result<Self, TrainError> {
-        let SessionSettings { config, name, dir, device, display, interrupt, configuration } = *settings;
+    pub fn open<O: Objective>(
+        config: &TrainConfig,
+        options: &RunOptions,
+        stepper: &Stepper<O>,
+        state: &TrainState,
+        steps: u64,
+    ) -> Result<Self, TrainError> {
+        let Stepper { device, compute, process_group, .. } = stepper;
+        let dir = process_group.is_main_process().then_some(&*options.dir);
         // The evaluation before the first step is repeated if no checkpoint has it.
         let from = if state.before.is_some() { state.step + 1 } else { 0 };
         let owes_evaluation = state.unjudged;
@@ -71,7 +85,7 @@ impl Session {
         let going_on = owes_evaluation || (state.step < steps && !stopped);
         let open = |dir| {
             let mut records = Records::open(dir, from, config.csv, config.tensorboard && going_on).map_err(io(dir))?;
-            if let Some(yaml) = configuration {
+            if let Some(yaml) = &options.configuration {
                 records.configuration(from, yaml).map_err(io(dir))?;
             }
             if going_on {
@@ -81,22 +95,19 @@ impl Session {
         };
         let records = dir.map(open).transpose()?;
         let progress = match dir {
-            Some(_) => Progress::new(display, name, state.step, steps, interrupt),
+            Some(_) => Progress::new(options.display, &options.name(), state.step, steps, &options.interrupt),
             None => Progress::silent(),
         };
         let warm_up = (going_on && compiles_kernels(device)).then(|| WarmUp::begin(&progress)).flatten();
         Ok(Self {
-            steps,
             records,
-            progress,
             warm_up,
-            watch: Stopwatch::new(runs_ahead(device)),
-            meter: Meter::new(device, config.compute),
+            meter: Some(Meter::new(device, *compute)),
             dir: dir.map(Path::to_owned),
             log_every: config.log_every,
-            started: Instant::now(),
             earlier: state.seconds,
             owes_evaluation,
+            ..Self::unlogged(device, steps, progress)
         })
     }
 
@@ -116,11 +127,12 @@ impl Session {
         records.rewind(step + 1).map_err(io(dir))
     }
 
-    /// Shows the loss over the steps since the last line. If a line is due, writes it and starts over.
+    /// Shows the loss over the steps since the last line. If a line is due, writes it and starts over. Does nothing in a
+    /// session that logs no steps.
     pub fn log(&mut self, state: &mut TrainState, report: &StepReport) -> Result<(), TrainError> {
         self.warm_up = None;
         let (step, due) = (report.step, self.logs(report.step));
-        let Self { steps, records, progress, watch, meter, dir, .. } = self;
+        let Self { steps, records, progress, watch, meter: Some(meter), dir, .. } = self else { return Ok(()) };
         // A loss that is not finite is left out of the mean. A step that was skipped for another reason counts.
         if report.loss.is_finite() {
             state.losses.add(&report.terms);
@@ -150,6 +162,18 @@ impl Session {
         let peak = meter.peak_flops(hardware.as_ref());
         records.perform(&watch.line(step, hardware, peak)).map_err(io(dir))?;
         progress.metrics("train", values.into_iter().chain([("samples/s", rate)]));
+        Ok(())
+    }
+
+    /// Logs an evaluation after step `step`.
+    pub fn record(&mut self, step: u64, split: &str, evaluation: &Evaluation) -> Result<(), TrainError> {
+        let Self { records, progress, dir, .. } = self;
+        let Some((records, dir)) = records.as_mut().zip(dir.as_deref()) else { return Ok(()) };
+        let values: Vec<(&str, f64)> = evaluation.metrics.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let shown: Vec<String> = values.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        records.write(step, split, &values).map_err(io(dir))?;
+        progress.metrics(split, values);
+        progress.say(&format!("step {step}  {split}  {}", shown.join("  ")));
         Ok(())
     }
 

@@ -8,14 +8,13 @@ mod name;
 pub mod registry;
 mod rule;
 mod settings;
-mod shard;
 
 pub use config::{AdafactorConfig, LrScaling, OptimizerConfig};
 pub use groups::{GroupConfig, Pattern};
 pub use name::OptimizerName;
-pub(crate) use shard::Shard;
 
 use crate::GradientSum;
+use crate::shard::Shard;
 use burn::module::{Module, Param, ParamMapper};
 use burn::tensor::{Device, Tensor, TensorData};
 use registry::title;
@@ -115,6 +114,11 @@ impl Optimizer {
     /// not divided.
     pub(crate) fn share_out(&mut self, shard: Shard) {
         self.shard = Some(shard);
+    }
+
+    /// Part of each larger parameter that this rank updates, if the state is sharded.
+    pub(crate) fn shard(&self) -> Option<Shard> {
+        self.shard
     }
 
     /// Returns the names of those tensors of [`to_tensors`](Self::to_tensors) that cover only a part of their
@@ -304,7 +308,11 @@ impl MapParameter for Placer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ProcessGroup;
+    use crate::gradients::ReceivedEarly;
     use burn::nn::{Linear, LinearConfig};
+    use std::sync::Arc;
+    use undertone_ranks::{Ranks, Threads, threads};
     use undertone_store::parameters;
 
     fn config() -> OptimizerConfig {
@@ -428,6 +436,39 @@ mod tests {
             assert!(!optimizer.has_state("heads.1.weight") && !optimizer.has_state("frozen.weight"));
             assert!(optimizer.has_state("heads.0.weight"));
         }
+    }
+
+    #[test]
+    fn each_rank_keeps_the_state_of_its_share() {
+        let kept: Vec<usize> = std::thread::scope(|scope| {
+            let ranks: Vec<_> =
+                threads(2).into_iter().map(|transport| scope.spawn(|| state_of_a_step(transport))).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        });
+        // Two moments of 6400 weights by two, and of 64 biases, which both keep.
+        assert_eq!(kept, [2 * (3200 + 64); 2]);
+    }
+
+    /// Number of state values of a rank after one step, without step counts.
+    fn state_of_a_step(transport: Threads) -> usize {
+        let ranks = ProcessGroup::of(Arc::new(Ranks::over(|| Ok(transport)).expect("a rank")));
+        let shard = ranks.shard();
+        let device = Device::default().autodiff();
+        let model: Linear = LinearConfig::new(100, 64).init(&device);
+        let mut gradients = GradientSum::default();
+        gradients.add(&model, model.forward(Tensor::<2>::ones([1, 100], &device)).sum().backward());
+        let early = ReceivedEarly::default();
+        gradients.all_reduce(&ranks, early, Some(shard), &device.clone().inner()).expect("summed");
+        let mut optimizer = Optimizer::new(&OptimizerConfig::default());
+        optimizer.share_out(shard);
+        let mut moved = 0;
+        let stepped: Result<Linear, ()> = optimizer.sharded_step(model, &mut gradients, 0.1, None, |parts| {
+            moved = parts.values().map(|part| part.values.dims()[0]).sum();
+            Err(())
+        });
+        assert!(stepped.is_err() && moved == 3200 + 64, "{moved}");
+        let state = optimizer.to_tensors();
+        state.iter().filter(|(name, _)| !name.ends_with(".step")).map(|(_, tensor)| tensor.data.len()).sum()
     }
 
     #[test]

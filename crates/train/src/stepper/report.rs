@@ -1,14 +1,12 @@
 //! Result of an optimizer step.
 
 use super::loss_terms::TermShare;
-use super::recovery::StateBeforeStep;
 use crate::gradients::BackwardMode;
-use crate::stopwatch::RankStep;
 use crate::tally::StepTerm;
 use crate::{BatchStats, GradientSum};
 use burn::tensor::Tensor;
 use std::time::Duration;
-use undertone_ops::{StepControl, StepNumbers, StepReading, StepRules, read};
+use undertone_ops::{StepControl, StepNumbers, StepRules, read};
 
 /// Measurements of an optimizer step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,25 +43,15 @@ pub enum StepOutcome {
 }
 
 /// An optimizer step before the update: gradients of its mean loss, summed over its batches.
-pub(super) struct ComputedStep {
+pub(crate) struct ComputedStep {
     pub gradients: GradientSum,
     /// The loss, if the device decides by it. Otherwise it is in the report already.
-    pub losses: DeviceLosses,
+    pub(super) losses: DeviceLosses,
     pub report: StepReport,
     /// Treatment of gradients during the last backward pass.
-    pub during: BackwardMode,
+    pub(super) during: BackwardMode,
     /// Time of this rank's forward and backward passes.
-    pub computing: Duration,
-    /// Times of each rank, if there are several.
-    pub ranks: Option<RankStep>,
-}
-
-/// A step whose loss the host has not read. The device has decided whether the parameters were updated.
-pub(super) struct PendingStep {
-    pub report: StepReport,
-    pub reading: StepReading,
-    /// The state before the step.
-    pub start: StateBeforeStep,
+    pub(super) computing: Duration,
 }
 
 /// Loss of a step on the device.
@@ -87,7 +75,7 @@ impl StepReport {
     }
 
     /// Fills in the values that the device computed.
-    pub(super) fn fill(&mut self, numbers: &StepNumbers) {
+    pub(crate) fn fill(&mut self, numbers: &StepNumbers) {
         (self.loss, self.norm) = (numbers.loss, numbers.norm);
         let (means, weighted) = numbers.terms.split_at(self.terms.len());
         for ((term, mean), weighted) in self.terms.iter_mut().zip(means).zip(weighted) {

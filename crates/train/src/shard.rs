@@ -1,4 +1,4 @@
-//! Optimizer state that is sharded among ranks.
+//! Parts of parameters and gradients, by rank, if the optimizer state is sharded.
 
 use std::ops::Range;
 
@@ -39,13 +39,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gradients::AllReduce;
-    use crate::{GradientSum, Optimizer, OptimizerConfig};
-    use burn::nn::{Linear, LinearConfig};
-    use burn::tensor::{Device, Tensor};
     use proptest::prelude::*;
-    use std::sync::Arc;
-    use undertone_ranks::{Ranks, Threads, Timeouts, threads};
 
     proptest! {
         #[test]
@@ -57,41 +51,6 @@ mod tests {
             prop_assert!(lengths.iter().max().expect("some") - lengths.iter().min().expect("some") <= 1);
             prop_assert_eq!(Shard { rank: 0, count }.lengths(size), lengths);
         }
-    }
-
-    #[test]
-    fn each_rank_keeps_the_state_of_its_share() {
-        let kept: Vec<usize> = std::thread::scope(|scope| {
-            let ranks: Vec<_> =
-                threads(2).into_iter().map(|transport| scope.spawn(|| state_of_a_step(transport))).collect();
-            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
-        });
-        // Two moments of 6400 weights by two, and of 64 biases, which both keep.
-        assert_eq!(kept, [2 * (3200 + 64); 2]);
-    }
-
-    /// Number of state values of a rank after one step, without step counts.
-    fn state_of_a_step(transport: Threads) -> usize {
-        let ranks = Ranks::over(|| Ok(transport)).expect("a rank");
-        let shard = Shard { rank: ranks.rank(), count: ranks.count() };
-        let device = Device::default().autodiff();
-        let model: Linear = LinearConfig::new(100, 64).init(&device);
-        let mut gradients = GradientSum::default();
-        gradients.add(&model, model.forward(Tensor::<2>::ones([1, 100], &device)).sum().backward());
-        let sizes = gradients.sizes();
-        let sums = AllReduce { ranks: Arc::new(ranks), cards: None, device: device.clone().inner() };
-        let sent = gradients.send(&sums, sizes, Some(shard)).expect("sent");
-        gradients.receive(sent, &sums, Timeouts::default()).expect("summed");
-        let mut optimizer = Optimizer::new(&OptimizerConfig::default());
-        optimizer.share_out(shard);
-        let mut moved = 0;
-        let stepped: Result<Linear, ()> = optimizer.sharded_step(model, &mut gradients, 0.1, None, |parts| {
-            moved = parts.values().map(|part| part.values.dims()[0]).sum();
-            Err(())
-        });
-        assert!(stepped.is_err() && moved == 3200 + 64, "{moved}");
-        let state = optimizer.to_tensors();
-        state.iter().filter(|(name, _)| !name.ends_with(".step")).map(|(_, tensor)| tensor.data.len()).sum()
     }
 
     #[test]
