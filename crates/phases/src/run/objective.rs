@@ -84,7 +84,7 @@ impl TaskObjective {
         let losses = TaskLosses { tasks: &self.evaluator.tasks, label_smoothing: self.loss.label_smoothing };
         let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, texts, device)?;
         let terms = self.evaluator.tasks.iter().zip(sums).map(|(task, sum)| {
-            let name = if task.is_whole() { "text".into() } else { task.name.clone().into() };
+            let name = task.label().unwrap_or("text").to_owned().into();
             LossTerm { name, weight: self.task_weight() * task.weight, sum }
         });
         Ok(terms.chain(self.alignment_terms(model, encoded, batch, device)).collect())
