@@ -106,9 +106,8 @@ fn parts(experiment: &Experiment) -> Vec<Part> {
         let (splits, seed) = (task.data.splits(), task.seed(experiment.seed));
         [Split::Train, Split::Valid].map(|split| {
             let sources = splits.sources(split).unwrap_or_default().into_iter();
-            let prefix = if task.is_whole() { String::new() } else { format!("{}/", task.name) };
             Part {
-                name: prefix + split.name(),
+                name: task.part(split.name()),
                 sources: sources.filter(SourceConfig::is_recorded).collect(),
                 training: split == Split::Train,
                 seed: split.seed(seed),

@@ -23,7 +23,6 @@ mod batch;
 mod changes;
 pub mod check;
 pub mod config;
-mod error;
 #[cfg(test)]
 mod extremes;
 mod fill_cache;
@@ -32,7 +31,6 @@ mod memory;
 mod normalize;
 mod probe;
 mod progress;
-mod reporting;
 pub mod run;
 mod run_directory;
 mod session;
@@ -51,12 +49,12 @@ pub use config::{
     ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, ModelConfig, ModelSource, Normalizer, Pad,
     RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, TokenizerConfig, Trainable,
 };
-pub use error::RunError;
 pub use fill_cache::{FillError, Filled, fill_cache};
 pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
-pub use reporting::{stage_plan, write_reports};
+pub use run::{RunError, stage_plan, write_reports};
+pub use run_directory::RunDirectoryError;
 pub use session::{Interrupt, Session};
 pub use speech::{Listed, SampleAudio, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;

@@ -1,13 +1,12 @@
 //! Record of skipped samples in the run's directory.
 
-use crate::RunError;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skipped, Skips};
 use undertone_store::{StoreError, write_atomically};
-use undertone_train::{BoxError, ProcessGroup};
+use undertone_train::{BoxError, ProcessGroup, TrainError};
 
 /// Writer of `bad_samples.json`: the number of samples that could not be read, and the first of them with reasons.
 ///
@@ -80,7 +79,7 @@ impl SkipRecord {
         &self,
         loader: &Loader<D, C>,
         process_group: &ProcessGroup,
-    ) -> Result<Option<String>, RunError> {
+    ) -> Result<Option<String>, TrainError> {
         let skips = loader.skipped();
         let mut record = self.earlier.borrow().with(&skips);
         let all = process_group.all_gather(Record::default().with(&skips))?;

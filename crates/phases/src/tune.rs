@@ -4,7 +4,7 @@
 pub use crate::probe::run_probe;
 
 use crate::Experiment;
-use crate::run::{self, Stage};
+use crate::run;
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
 use undertone_fit::tune::{Attempt, Outcome, Plan, Probe, TuneError, TuneOptions, TuneRequest, search, table};
@@ -31,9 +31,10 @@ pub struct Tuned {
 /// applies to every phase, and phase 3 needs the most memory. A run with a single task has only phase 1.
 pub fn subject(experiment: &Experiment) -> String {
     let (stage, model) = (run::probed_stage(experiment), &experiment.model);
-    match stage {
-        Stage::Whole => stage.title(experiment),
-        stage => format!("{} on {model}", stage.title(experiment)),
+    match experiment.tasks.len() {
+        // The title names the model.
+        0 => stage.title,
+        _ => format!("{} on {model}", stage.title),
     }
 }
 

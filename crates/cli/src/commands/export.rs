@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::say;
 use std::path::{Path, PathBuf};
 use undertone::ops::DeviceSpec;
-use undertone::phases::run::{Choice, load_whisper, merged};
+use undertone::phases::run::{Choice, Layout, load_whisper, merged};
 use undertone::store::{Dtype, StoreError, write_directory};
 
 #[derive(clap::Args)]
@@ -83,9 +83,11 @@ fn write_model(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
 /// Refuses to merge where there is no adapter, and refuses to write a model without its adapter.
 fn check_merge(merge: bool, choice: &Choice) -> Result<(), Failure> {
     let run = choice.experiment.directory();
-    match (merge, choice.is_whole()) {
-        (true, true) => Err(Failure::BadInput(format!("`{}` has no adapter: leave out --merge", run.display()))),
-        (false, false) => Err(Failure::BadInput(format!(
+    match (merge, choice.stage.layout) {
+        (true, Layout::Model) => {
+            Err(Failure::BadInput(format!("`{}` has no adapter: leave out --merge", run.display())))
+        }
+        (false, Layout::Adapters) => Err(Failure::BadInput(format!(
             "`{}` has an adapter on a model, and no whole model: give --merge to fold the one into the other, or \
              --format peft to write the adapter by itself",
             run.display()

@@ -19,7 +19,7 @@ pub use report::{
 };
 
 use crate::config::TaskConfig;
-use crate::run::{Pretrained, Setup, Stage, set_language};
+use crate::run::{Pretrained, Setup, StageSpec, set_language};
 use crate::{Experiment, LongAudio, RunError, SourceConfig, SourceError};
 use found::Found;
 use leak::{Print, leaks, repeats};
@@ -110,9 +110,9 @@ fn rehearse(
     }
     let setup = Setup::of(experiment, experiment.device.resolve()?, Pretrained::Whisper(whisper.clone()));
     let task = std::slice::from_ref(place.task);
-    let begun = match (place.training(), place.task.is_whole()) {
-        (true, true) => Stage::Whole.batches(&setup, &experiment.train, &experiment.directory()).map(|_| ()),
-        (true, false) => setup.dataset(task, place.split).map(|_| ()),
+    let begun = match (place.training(), place.task_name()) {
+        (true, None) => StageSpec::first(experiment).batches(&setup, &experiment.train).map(|_| ()),
+        (true, Some(_)) => setup.dataset(task, place.split).map(|_| ()),
         (false, _) => setup.evaluation_batches(task, place.split).map(|_| ()),
     };
     begun.map_err(|error| match error {

@@ -26,12 +26,12 @@ impl Place<'_> {
     }
 
     pub fn task_name(&self) -> Option<&str> {
-        Some(self.task.name.as_str()).filter(|_| !self.task.is_whole())
+        self.task.label()
     }
 
     /// Returns the name in messages.
     pub fn name(&self) -> String {
-        self.task_name().map_or(String::new(), |task| format!("{task}/")) + self.split.name()
+        self.task.part(self.split.name())
     }
 
     /// Returns its sources, with their names in messages.

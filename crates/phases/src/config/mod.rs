@@ -27,5 +27,5 @@ pub use phases::{
 pub use sources::{SourceConfig, Sources, StageConfig, Synth};
 pub(crate) use splits::NONE;
 pub use splits::Split;
-pub(crate) use stage_train::{ERROR, LOSS, phase_train, task_train};
+pub(crate) use stage_train::{ERROR, LOSS, phase_train};
 pub use task::{TaskConfig, TaskData};

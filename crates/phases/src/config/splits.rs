@@ -114,20 +114,22 @@ impl Splits<'_> {
 
     fn validate_share(&self, share: f64) -> Result<(), String> {
         if let Some(key) = self.valid.and_then(SourceConfig::key_beside_part_of_train) {
-            return Err(format!("`part_of_train` takes the training data as it is: leave out that or `{key}`"));
+            return Err(format!("`part_of_train` takes its records from the training data: leave out that or `{key}`"));
         }
         if !(share > 0.0 && share < 1.0) {
             return Err(format!("`part_of_train` is {share}: it is a share of the training data, above 0 and below 1"));
         }
         if !self.is_recorded() {
             return Err(
-                "`part_of_train` is for recordings, and a synthesiser makes as many others as are wanted: leave it out"
+                "`part_of_train` is for recordings, and a synthesiser generates other samples for validation by itself: leave it out"
                     .into(),
             );
         }
         let limits = self.train.iter().filter(|source| source.is_recorded()).filter_map(|source| source.limit);
         match limits.into_iter().find(|limit| kept(*limit, share) >= *limit) {
-            Some(limit) => Err(format!("`part_of_train` leaves nothing of the {limit} that `limit` has")),
+            Some(limit) => {
+                Err(format!("`part_of_train` leaves no training data of the {limit} records that `limit` allows"))
+            }
             None => Ok(()),
         }
     }
@@ -149,7 +151,7 @@ impl Splits<'_> {
 }
 
 /// Message for recordings without validation data.
-pub(crate) const NONE: &str = "there is no data to judge the model by: give other data as `path` or `hub`, a `part:` of the same, or \
+pub(crate) const NONE: &str = "there is no data to evaluate the model on: give other data as `path` or `hub`, a `part:` of the same, or \
                     `data.valid: {part_of_train: 0.05}`, which keeps that share of the training data for it";
 
 /// Returns the part of a source of recordings that is held out for validation.

@@ -56,14 +56,19 @@ impl TaskConfig {
         Self { data, metrics: train.evaluate.metrics.clone(), ..Self::default() }
     }
 
-    /// Whether this is the single task of a run without `tasks`. No other task has an empty name.
-    pub fn is_whole(&self) -> bool {
-        self.name.is_empty()
+    /// Returns its name; `None` for the single task of a run without `tasks`.
+    pub fn label(&self) -> Option<&str> {
+        Some(self.name.as_str()).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the name of a part of it in messages: `TASK/part`.
+    pub(crate) fn part(&self, part: &str) -> String {
+        self.label().map_or_else(|| part.to_owned(), |task| format!("{task}/{part}"))
     }
 
     /// Returns the seed of its samples, given the `seed` of the experiment.
     pub(crate) fn seed(&self, seed: u64) -> u64 {
-        if self.is_whole() { seed } else { seeds::of_name(seed, &self.name) }
+        self.label().map_or(seed, |name| seeds::of_name(seed, name))
     }
 
     /// Returns its metrics.

@@ -4,13 +4,13 @@
 use super::evaluation_result::EvaluationResult;
 use super::evaluator::RouterKind;
 use super::model::TaskModel;
-use super::phase::Phase;
+use super::phase::{Baseline, Phase};
+use super::reporting::write_reports;
 use super::setup::Setup;
-use super::stage::{Stage, is_complete};
-use super::stages::{report_cuts, stages};
+use super::spec::{StageSpec, stages};
+use super::stages::report_cuts;
 use super::trivial::evaluate_baseline;
 use crate::config::TaskConfig;
-use crate::reporting::write_reports;
 use crate::{Experiment, RunError, Split};
 use std::path::PathBuf;
 use undertone_report::{Metric, MetricsTable, RoutingAnalysis, TaskColumn};
@@ -70,18 +70,15 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
             routing = Some(RoutingAnalysis::new(tasks.iter().map(|t| t.name.clone()).collect(), &result.routed)?);
         }
     }
-    if newest == Stage::Joint {
+    if newest == Phase::Joint {
         let result = evaluate(&setup, &adapters(&setup)?, tasks, split, RouterKind::Oracle)?;
         record(&mut table, "oracle, phase 1", &result)?;
     }
-    for (name, stages) in [
-        ("head only", (0..tasks.len()).map(Stage::Head).collect::<Vec<_>>()),
-        ("shared adapter", vec![Stage::Shared]),
-        ("full fine-tuning", vec![Stage::Full]),
-    ] {
-        for stage in stages.iter().filter(|stage| is_complete(&stage.directory(experiment))) {
-            let result =
-                evaluate(&setup, &stage.trained(&setup)?, &stage.tasks(experiment), split, RouterKind::Oracle)?;
+    for (name, baseline) in
+        [("head only", Baseline::Head), ("shared adapter", Baseline::Shared), ("full fine-tuning", Baseline::Full)]
+    {
+        for stage in stages(experiment, baseline).iter().filter(|stage| stage.is_complete()) {
+            let result = evaluate(&setup, &stage.best_model(&setup)?, &stage.tasks, split, RouterKind::Oracle)?;
             record(&mut table, name, &result)?;
         }
     }
@@ -102,28 +99,28 @@ fn check_tasks(experiment: &Experiment) -> Result<(), RunError> {
         return Ok(());
     }
     let directory = experiment.directory();
-    let instead = format!("`cargo xtask eval --run {} --split test` judges it", directory.display());
+    let instead = format!("evaluate it with `cargo xtask eval --run {} --split test`", directory.display());
     Err(RunError::OtherKind { directory, instead })
 }
 
 /// Returns the newest finished phase and its model.
-pub(super) fn newest(setup: &Setup) -> Result<(Stage, TaskModel), RunError> {
+pub(super) fn newest(setup: &Setup) -> Result<(Phase, TaskModel), RunError> {
     let experiment = &*setup.experiment;
-    for stage in [Stage::Joint, Stage::Router] {
-        if is_complete(&stage.directory(experiment)) {
-            let model = stage.trained(setup)?;
-            return Ok((stage, model));
+    for phase in [Phase::Joint, Phase::Router] {
+        if let Some(stage) = stages(experiment, phase).into_iter().find(StageSpec::is_complete) {
+            return Ok((phase, stage.best_model(setup)?));
         }
     }
-    if stages(experiment, Phase::Adapters).iter().all(|stage| is_complete(&stage.directory(experiment))) {
-        return Ok((Stage::Adapters, adapters(setup)?));
+    if stages(experiment, Phase::Adapters).iter().all(StageSpec::is_complete) {
+        return Ok((Phase::Adapters, adapters(setup)?));
     }
     Err(RunError::NothingTrained(experiment.directory()))
 }
 
 /// Returns a model with the adapters and heads of phase 1.
 fn adapters(setup: &Setup) -> Result<TaskModel, RunError> {
-    let mut model = Stage::Router.model(setup)?;
+    // Phase 2 starts from them, with a router that is still untrained.
+    let mut model = stages(&setup.experiment, Phase::Router).swap_remove(0).model(setup)?;
     model.router = None;
     Ok(model)
 }

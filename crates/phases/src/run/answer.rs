@@ -74,7 +74,10 @@ impl Writer<'_> {
             let (positions, prompt) = (self.whisper.config.max_target_positions, prompts[0].len());
             let options = self.whisper.generate_options();
             // A fine-tuned model decodes with the generation settings of its own folder.
-            let options = if task.is_whole() { options } else { task.generation.applied(options, positions, prompt) };
+            let options = match task.label() {
+                None => options,
+                Some(_) => task.generation.applied(options, positions, prompt),
+            };
             for (row, tokens) in rows.into_iter().zip(self.decoder.generate(cache, &prompts, &options)) {
                 answers[row] = Answer::text(self.whisper.tokenizer.decode(&tokens).trim());
             }

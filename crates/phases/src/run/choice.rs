@@ -3,8 +3,7 @@
 use super::model::TaskModel;
 use super::phase::Phase;
 use super::setup::Setup;
-use super::stage::{ADAPTER, SHARED, Stage, is_complete};
-use super::stages::{all_stages, stages};
+use super::spec::{Layout, StageSpec, all_stages, stages};
 use crate::config::TaskConfig;
 use crate::run_directory::CONFIG;
 use crate::{Experiment, ModelConfig, RunError};
@@ -16,7 +15,7 @@ pub struct Choice {
     /// Configuration of the run, with its current directory.
     pub experiment: Experiment,
     /// Stage whose best model is chosen.
-    pub stage: Stage,
+    pub stage: StageSpec,
     /// Index of the task; 0 for a run without tasks.
     pub(super) task: usize,
 }
@@ -37,7 +36,7 @@ impl Choice {
         let asked = if asked.ends_with("best") { asked.parent().unwrap_or(asked) } else { asked };
         let number = task.map(|task| number_of(&experiment, task)).transpose()?;
         let (stage, task) = match (asked.as_os_str().is_empty(), experiment.tasks.len()) {
-            (true, 0) => (Stage::Whole, 0),
+            (true, 0) => (StageSpec::first(&experiment), 0),
             (true, _) => {
                 let task = number.map_or_else(|| only_task(&experiment), Ok)?;
                 (latest_with(&experiment, task)?, task)
@@ -48,33 +47,21 @@ impl Choice {
                 (stage, task)
             }
         };
-        let best = stage.directory(&experiment).join("best");
-        if !best.is_dir() {
-            return Err(RunError::NoModel(stage.directory(&experiment)));
+        if !stage.best().is_dir() {
+            return Err(RunError::NoModel(stage.directory));
         }
         Ok(Self { experiment, stage, task })
     }
 
     /// Returns the folder of the adapter, in PEFT's layout; `None` if the stage trains no adapter.
     pub fn adapter(&self) -> Option<PathBuf> {
-        let name = match self.stage {
-            Stage::Head(_) | Stage::Full => return None,
-            Stage::Whole if self.stage.is_plain(&self.experiment) => return None,
-            Stage::Whole => ADAPTER,
-            Stage::Shared => SHARED,
-            _ => &self.experiment.tasks[self.task].name,
-        };
-        Some(self.stage.directory(&self.experiment).join("best/adapters").join(name))
-    }
-
-    /// Whether its model is a complete folder in the Hugging Face layout.
-    pub fn is_whole(&self) -> bool {
-        self.stage.is_plain(&self.experiment)
+        let adapters = self.stage.description.only(self.task).adapters;
+        adapters.first().map(|adapter| self.stage.best().join("adapters").join(&adapter.name))
     }
 
     /// Whether it has trained a head for the task.
     pub fn has_head(&self) -> bool {
-        self.stage != Stage::Whole
+        !self.stage.description.heads.is_empty()
     }
 
     /// Returns the chosen task as a list.
@@ -86,9 +73,8 @@ impl Choice {
     /// weights.
     pub(super) fn backbone(&self) -> Experiment {
         let mut experiment = self.experiment.clone();
-        if self.stage.is_plain(&experiment) {
-            let best = self.stage.directory(&experiment).join("best");
-            experiment.model = ModelConfig { path: Some(best), ..experiment.model };
+        if self.stage.layout == Layout::Model {
+            experiment.model = ModelConfig { path: Some(self.stage.best()), ..experiment.model };
         }
         experiment
     }
@@ -96,10 +82,7 @@ impl Choice {
     /// Loads the model with the adapter and the head of the task alone. `setup` is that of
     /// [`backbone`](Self::backbone).
     pub(super) fn model(&self, setup: &Setup) -> Result<TaskModel, RunError> {
-        match self.stage.is_plain(&self.experiment) {
-            true => Ok(TaskModel::plain(setup.pretrained.network())),
-            false => self.stage.trained_for(self.task, setup),
-        }
+        self.stage.only(self.task).best_model(setup)
     }
 }
 
@@ -126,28 +109,27 @@ fn known(experiment: &Experiment) -> String {
 }
 
 /// Returns the latest finished stage that has the task's adapter.
-fn latest_with(experiment: &Experiment, task: usize) -> Result<Stage, RunError> {
+fn latest_with(experiment: &Experiment, task: usize) -> Result<StageSpec, RunError> {
     let later = Phase::ALL.iter().rev().flat_map(|phase| stages(experiment, *phase));
-    let mut with_task = later.filter(|stage| !matches!(stage, Stage::Adapter(other) if *other != task));
-    let found = with_task.find(|stage| is_complete(&stage.directory(experiment)));
+    let found = later.filter(|stage| stage.task.is_none_or(|own| own == task)).find(StageSpec::is_complete);
     found.ok_or_else(|| RunError::NothingTrained(experiment.directory()))
 }
 
-fn stage_in(experiment: &Experiment, directory: &Path) -> Result<Stage, RunError> {
-    let found = all_stages(experiment).into_iter().find(|stage| stage.directory(experiment) == directory);
+fn stage_in(experiment: &Experiment, directory: &Path) -> Result<StageSpec, RunError> {
+    let found = all_stages(experiment).into_iter().find(|stage| stage.directory == directory);
     found.ok_or_else(|| RunError::NoStage(directory.to_owned()))
 }
 
 /// Returns the task of a stage that has one, or the named task of a stage that has several.
-fn task_of(experiment: &Experiment, stage: &Stage, named: Option<usize>) -> Result<usize, RunError> {
-    match (stage, named) {
-        (Stage::Adapter(own) | Stage::Head(own), None) => Ok(*own),
-        (Stage::Adapter(own) | Stage::Head(own), Some(named)) if *own != named => Err(RunError::NoSuchTask {
+fn task_of(experiment: &Experiment, stage: &StageSpec, named: Option<usize>) -> Result<usize, RunError> {
+    match (stage.task, named) {
+        (Some(own), None) => Ok(own),
+        (Some(own), Some(named)) if own != named => Err(RunError::NoSuchTask {
             task: experiment.tasks[named].name.clone(),
-            known: experiment.tasks[*own].name.clone(),
+            known: experiment.tasks[own].name.clone(),
         }),
-        // One adapter, or the backbone itself, is for all tasks.
-        (Stage::Shared | Stage::Full, None) if !experiment.model.backbone.is_text() => Ok(0),
+        // An only head is for all tasks.
+        (None, None) if stage.description.heads.len() == 1 => Ok(0),
         (_, Some(named)) => Ok(named),
         (_, None) => only_task(experiment),
     }

@@ -1,6 +1,5 @@
 //! Evaluation of one model on an experiment's data, without routing.
 
-use super::batch::TaskLoader;
 use super::choice::Choice;
 use super::evaluator::RouterKind;
 use super::model::TaskModel;
@@ -12,9 +11,6 @@ use undertone_train::{Evaluation, TrainError};
 
 /// Evaluates the model in the folder `trained`, or else the initial model of the experiment, on a split of its data.
 ///
-/// Long recordings are aligned by the initial model, as in training, so that the evaluated model does not affect the
-/// data that it is evaluated on.
-///
 /// # Errors
 /// When device, model or data are not available.
 pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -> Result<Evaluation, RunError> {
@@ -23,13 +19,8 @@ pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -
         result.model.path = Some(trained.to_owned());
     }
     let setup = Setup::new(&result)?;
-    let tasks = experiment.all_tasks();
-    let data = match (trained, experiment.data.long_audio) {
-        (Some(_), LongAudio::Align) => Setup::new(experiment)?.evaluation_batches(&tasks, split)?,
-        _ => setup.evaluation_batches(&tasks, split)?,
-    };
     let model = TaskModel::plain(setup.pretrained.network());
-    evaluate_with(&setup, &model, tasks, &data)
+    evaluate_with(experiment, &setup, &model, experiment.all_tasks(), split)
 }
 
 /// Evaluates the model of a stage for one task on a split of the task's data, without routing.
@@ -37,24 +28,28 @@ pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -
 /// # Errors
 /// When device, model or data are not available.
 pub fn evaluate_choice(choice: &Choice, split: Split) -> Result<Evaluation, RunError> {
-    let Choice { experiment, stage, .. } = choice;
-    if stage.is_plain(experiment) {
-        return evaluate(experiment, Some(&stage.directory(experiment).join("best")), split);
-    }
-    let setup = Setup::new(experiment)?;
-    let (model, tasks) = (choice.model(&setup)?, choice.tasks());
-    let data = setup.evaluation_batches(&tasks, split)?;
-    evaluate_with(&setup, &model, tasks, &data)
+    let setup = Setup::new(&choice.backbone())?;
+    evaluate_with(&choice.experiment, &setup, &choice.model(&setup)?, choice.tasks(), split)
 }
 
+/// Evaluates a model on data of `experiment`. `setup` has the backbone of the model.
 fn evaluate_with(
+    experiment: &Experiment,
     setup: &Setup,
     model: &TaskModel,
     tasks: Vec<TaskConfig>,
-    data: &TaskLoader,
+    split: Split,
 ) -> Result<Evaluation, RunError> {
+    // Long recordings are aligned by the initial model, as in training, so that the evaluated model does not affect the
+    // data that it is evaluated on.
+    let is_aligned_by_another =
+        experiment.data.long_audio == LongAudio::Align && setup.experiment.model != experiment.model;
+    let data = match is_aligned_by_another {
+        true => Setup::new(experiment)?.evaluation_batches(&tasks, split)?,
+        false => setup.evaluation_batches(&tasks, split)?,
+    };
     let evaluator = setup.evaluator(tasks)?;
     evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
-    let result = evaluator.evaluate(model, data, RouterKind::Oracle).map_err(TrainError::Data)?;
+    let result = evaluator.evaluate(model, &data, RouterKind::Oracle).map_err(TrainError::Data)?;
     Ok(result.into_evaluation())
 }

@@ -7,7 +7,7 @@ use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::scoring::{Answered, Asked, Scoring};
 use super::task_loss::{TaskLosses, TextInput};
-use super::together::{SharedAnswers, Spoken, tell};
+use super::together::{SharedAnswers, Spoken, gather};
 use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
 use burn::tensor::{Device, Tensor};
@@ -87,10 +87,10 @@ impl Evaluator {
         scoring: &mut Scoring,
         routed: &mut Vec<RoutedSample>,
     ) -> Result<bool, BoxError> {
-        let Some(all) = tell(&self.process_group, self.answer_share(model, data, kind))? else { return Ok(false) };
+        let Some(all) = gather(&self.process_group, self.answer_share(model, data, kind))? else { return Ok(false) };
         let all: Vec<(Option<Spoken>, Answered)> = all
             .into_iter()
-            .map(|mut told| Ok((told.spoken.take(), told.answered(&self.tasks)?)))
+            .map(|mut shared| Ok((shared.spoken.take(), shared.answered(&self.tasks)?)))
             .collect::<Result<_, BoxError>>()?;
         // References of speech are sent between ranks; samples of text are read by every rank.
         let mut texts = all.iter().any(|(spoken, _)| spoken.is_none()).then(|| data.epoch(0, 0));
@@ -131,10 +131,10 @@ impl Evaluator {
         while let Some(batch) = batches.next() {
             let mut batch = batch?;
             let answered = self.answer(model, &mut batch, kind, &mut rng)?;
-            let Some(told) = SharedAnswers::of(batches.cursor() - 1, &batch, &answered, &self.tasks) else {
+            let Some(shared) = SharedAnswers::of(batches.cursor() - 1, &batch, &answered, &self.tasks) else {
                 return Ok(None);
             };
-            own.push(told);
+            own.push(shared);
         }
         Ok(Some(own))
     }

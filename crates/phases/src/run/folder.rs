@@ -112,6 +112,15 @@ const ROUTER: &str = "router.safetensors";
 const BACKBONE: &str = "backbone.safetensors";
 
 impl Description {
+    /// Returns the description with the adapter and the head of one task alone. An only adapter or head is for every
+    /// task.
+    pub fn only(&self, task: usize) -> Self {
+        fn one<T: Clone>(of: &[T], task: usize) -> Vec<T> {
+            if of.len() > 1 { vec![of[task].clone()] } else { of.to_vec() }
+        }
+        Self { adapters: one(&self.adapters, task), heads: one(&self.heads, task), ..self.clone() }
+    }
+
     /// Returns backbone and tap for a message.
     fn ground(&self) -> String {
         format!("{} above block {}", self.backbone, self.router.tap)

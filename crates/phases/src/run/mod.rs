@@ -5,12 +5,15 @@
 //! `tasks` it is a DYNAMO run: an adapter and a head for each task on one frozen backbone, and a router over them.
 //! Phase 1 trains adapters and heads, phase 2 the router, phase 3 router, adapters and heads together. Each stage
 //! begins with the best model of the one before. It exports adapters in PEFT's layout, heads, router and `dynamo.json`.
+//!
+//! A stage is a value: [`stages`] describes those of a phase or baseline, and everything else reads their fields.
 
 mod analyze;
 mod answer;
 mod arrays;
 mod batch;
 mod choice;
+mod error;
 mod eval;
 mod evaluation_result;
 mod evaluator;
@@ -20,14 +23,15 @@ mod merged;
 mod model;
 mod objective;
 mod order;
-mod overview;
 mod phase;
 mod predict;
 mod prepare;
 mod pretrained;
 mod probe;
+mod reporting;
 mod scoring;
 mod setup;
+mod spec;
 mod stage;
 mod stages;
 mod task_loss;
@@ -38,6 +42,7 @@ mod trivial;
 pub use analyze::{Report, analyze, evaluate_run};
 pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskLoader, TaskSample, TaskSamples};
 pub use choice::Choice;
+pub use error::RunError;
 pub use eval::{evaluate, evaluate_choice};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
@@ -47,17 +52,17 @@ pub use merged::{has_tasks, load_whisper, merged};
 pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedParts, prompted};
 pub use objective::{StageBatches, TaskObjective};
 pub use order::TaskOrder;
-pub(crate) use overview::overview;
 pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor, Routed};
 pub use prepare::Run;
 pub(crate) use pretrained::set_language;
 pub use pretrained::{BackboneError, Pretrained};
 pub(crate) use probe::{probe, probed_stage};
+pub use reporting::{stage_plan, write_reports};
 pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use setup::collate;
-pub use stage::Stage;
+pub use spec::{Layout, StageKind, StageSpec, stages};
 pub use stages::{StageOutcome, train, train_baseline, train_phases};
 pub use text_data::TextDataError;
 pub(crate) use text_data::read_texts;

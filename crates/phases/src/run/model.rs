@@ -270,26 +270,19 @@ impl Module for TaskModel {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        match self.plain {
-            true => self.backbone.visit(visitor),
-            false => visit_at("backbone", &self.backbone, visitor),
-        }
-        visit_at("heads", &self.heads, visitor);
-        visit_at("router", &self.router, visitor);
-        if self.plain { self.alignment.visit(visitor) } else { visit_at("alignment", &self.alignment, visitor) }
+        let [backbone, alignment] = self.places();
+        visit_at(backbone, &self.backbone, visitor);
+        visit_at(Some("heads"), &self.heads, visitor);
+        visit_at(Some("router"), &self.router, visitor);
+        visit_at(alignment, &self.alignment, visitor);
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        let backbone = match self.plain {
-            true => self.backbone.map(mapper),
-            false => map_at("backbone", self.backbone, mapper),
-        };
-        let heads = map_at("heads", self.heads, mapper);
-        let router = map_at("router", self.router, mapper);
-        let alignment = match self.plain {
-            true => self.alignment.map(mapper),
-            false => map_at("alignment", self.alignment, mapper),
-        };
+        let [backbone, alignment] = self.places();
+        let backbone = map_at(backbone, self.backbone, mapper);
+        let heads = map_at(Some("heads"), self.heads, mapper);
+        let router = map_at(Some("router"), self.router, mapper);
+        let alignment = map_at(alignment, self.alignment, mapper);
         Self { backbone, heads, router, alignment, ..self }
     }
 }
@@ -317,6 +310,11 @@ impl PerPart<'_> {
 }
 
 impl TaskModel {
+    /// Returns the names of backbone and alignment heads in the paths of their parameters, if they have any there.
+    fn places(&self) -> [Option<&'static str>; 2] {
+        if self.plain { [None; 2] } else { [Some("backbone"), Some("alignment")] }
+    }
+
     fn each(self, change: PerPart) -> Self {
         Self {
             backbone: change.of(self.backbone),
@@ -328,16 +326,16 @@ impl TaskModel {
     }
 }
 
-fn visit_at<M: Module, V: ModuleVisitor>(name: &str, part: &M, visitor: &mut V) {
-    visitor.enter_module(name, "Struct:TaskModel");
+fn visit_at<M: Module, V: ModuleVisitor>(name: Option<&str>, part: &M, visitor: &mut V) {
+    name.inspect(|name| visitor.enter_module(name, "Struct:TaskModel"));
     part.visit(visitor);
-    visitor.exit_module(name, "Struct:TaskModel");
+    name.inspect(|name| visitor.exit_module(name, "Struct:TaskModel"));
 }
 
-fn map_at<M: Module, F: ModuleMapper>(name: &str, part: M, mapper: &mut F) -> M {
-    mapper.enter_module(name, "Struct:TaskModel");
+fn map_at<M: Module, F: ModuleMapper>(name: Option<&str>, part: M, mapper: &mut F) -> M {
+    name.inspect(|name| mapper.enter_module(name, "Struct:TaskModel"));
     let part = part.map(mapper);
-    mapper.exit_module(name, "Struct:TaskModel");
+    name.inspect(|name| mapper.exit_module(name, "Struct:TaskModel"));
     part
 }
 

@@ -99,7 +99,7 @@ impl TaskObjective {
 
 /// Name of a task's loss in logs.
 fn term_name(task: &TaskConfig) -> Cow<'static, str> {
-    if task.is_whole() { "text".into() } else { task.name.clone().into() }
+    task.label().unwrap_or("text").to_owned().into()
 }
 
 /// An alignment term of a batch.

@@ -20,6 +20,16 @@ impl Phase {
     pub(super) fn number(self) -> usize {
         self as usize + 1
     }
+
+    /// Returns the phase whose results this one starts from.
+    pub(super) fn before(self) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|other| *other < self)
+    }
+
+    /// Returns the phases after this one.
+    pub(super) fn later(self) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |other| *other > self)
+    }
 }
 
 impl FromStr for Phase {

@@ -6,6 +6,7 @@ use super::choice::Choice;
 use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::setup::Setup;
+use super::spec::Layout;
 use super::text_data::TextDataError;
 use crate::config::TaskConfig;
 use crate::transcribe::pieces_for;
@@ -75,7 +76,7 @@ impl Predictor {
     /// # Errors
     /// When its parts cannot be loaded, or the run fine-tuned a whole model, which is for transcription.
     pub fn of_choice(choice: &Choice) -> Result<Self, RunError> {
-        if choice.stage.is_plain(&choice.experiment) {
+        if choice.stage.layout == Layout::Model {
             let directory = choice.experiment.directory();
             let instead = format!("`cargo xtask transcribe --model {} AUDIO` reads audio with it", directory.display());
             return Err(RunError::OtherKind { directory, instead });

@@ -3,12 +3,11 @@
 use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
 use super::setup::Setup;
-use super::stage::Stage;
+use super::spec::StageSpec;
 use crate::memory::run_settings;
-use crate::run_directory::{RunDirectory, has_learned, is_occupied, record_changes};
+use crate::run_directory::{CONFIG, RunDirectory, STAGE, has_learned, is_occupied, record_changes};
 use crate::{Experiment, Interrupt, RunError, Session};
 use burn::tensor::Device;
-use std::path::{Path, PathBuf};
 use undertone_fit::MemoryAdvice;
 use undertone_report::write_report;
 use undertone_train::{BackendFailure, Learner, ProcessGroup, Summary, TrainConfig, catch_backend_failure};
@@ -32,23 +31,22 @@ pub struct Run {
 }
 
 impl Run {
-    /// Prepares a stage with records in `directory`, without writing anything.
+    /// Prepares a stage, without writing anything.
     ///
     /// # Errors
     /// When the data cannot be used, or the results of an earlier stage are missing.
-    pub(super) fn new(stage: &Stage, setup: &Setup, directory: &Path) -> Result<Self, RunError> {
-        let experiment = &*setup.experiment;
-        let (mut config, seed) = (stage.config(setup)?, stage.seed(experiment));
-        // A model for fine-tuning, if newly initialised, was drawn from the same seed.
-        if *stage != Stage::Whole {
+    fn new(stage: &StageSpec, setup: &Setup) -> Result<Self, RunError> {
+        let (mut config, seed) = (stage.config(setup)?, stage.seed);
+        // A newly initialised backbone was drawn from the seed of the experiment, and random numbers go on after it.
+        if seed != setup.experiment.seed {
             undertone_ops::seed(seed);
         }
         // Heads of registered kinds may use Burn's own initializers.
         setup.device.seed(seed);
         let model = stage.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
-        let batches = stage.batches(setup, &config, directory)?;
+        let batches = stage.batches(setup, &config)?;
         let samples = batches.loader.samples_per_step(0, config.accumulation);
-        let (optimizer, scaled) = stage.optimizer(experiment, &config).for_batch(samples);
+        let (optimizer, scaled) = stage.optimizer(&config).for_batch(samples);
         config.optimizer = optimizer;
         let objective = stage.objective(setup)?;
         Ok(Self { device: setup.device.clone(), config, model, batches, objective, seed, scaled })
@@ -60,8 +58,8 @@ impl Setup {
     ///
     /// # Errors
     /// When the data cannot be used, or the results of an earlier stage are missing.
-    pub fn run(&self, stage: &Stage) -> Result<Run, RunError> {
-        Run::new(stage, self, &stage.directory(&self.experiment))
+    pub fn run(&self, stage: &StageSpec) -> Result<Run, RunError> {
+        Run::new(stage, self)
     }
 }
 
@@ -72,21 +70,19 @@ impl Experiment {
     /// # Errors
     /// When device, model or data are not available.
     pub fn build(&self) -> Result<Run, RunError> {
-        Setup::new(self)?.run(&Stage::first(self))
+        Setup::new(self)?.run(&StageSpec::first(self))
     }
 }
 
 /// Stage that is ready for training.
 pub(super) struct Prepared<'a> {
-    stage: &'a Stage,
+    stage: &'a StageSpec,
     learner: Learner<TaskObjective>,
     batches: StageBatches,
     experiment: &'a Experiment,
     advice: MemoryAdvice,
     scaled: Option<String>,
     run: &'a RunDirectory,
-    /// Directory of the stage, in that of the run.
-    directory: PathBuf,
     /// Whether it resumes from a checkpoint.
     goes_on: bool,
     /// Whether this is the rank that writes.
@@ -101,51 +97,42 @@ impl<'a> Prepared<'a> {
     ///
     /// # Errors
     /// As for [`Run::new`], and when there is no checkpoint to resume from, or it does not fit.
-    pub fn new(stage: &'a Stage, setup: &'a Setup, run: &'a RunDirectory, session: &Session) -> Result<Self, RunError> {
-        let experiment = &*setup.experiment;
-        let directory = stage.directory(experiment);
-        let goes_on = session.resume && has_learned(&directory);
-        if session.resume && !goes_on && is_occupied(&directory) {
+    pub fn new(
+        stage: &'a StageSpec,
+        setup: &'a Setup,
+        run: &'a RunDirectory,
+        session: &Session,
+    ) -> Result<Self, RunError> {
+        let (experiment, directory) = (&*setup.experiment, &stage.directory);
+        let goes_on = session.resume && has_learned(directory);
+        if session.resume && !goes_on && is_occupied(directory) {
             tracing::warn!("`{}` has learned nothing yet: it begins again", directory.display());
         }
-        let Run { device, config, model, batches, objective, seed, scaled } = Run::new(stage, setup, &directory)?;
+        let Run { device, config, model, batches, objective, seed, scaled } = Run::new(stage, setup)?;
         objective.remark().inspect(|remark| tracing::info!("{remark}"));
         let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
         advice.warning(&setup.device).inspect(|warning| tracing::warn!("{warning}"));
-        let mut learner = Learner::builder(config, objective, model, &directory)
+        let mut learner = Learner::builder(config, objective, model, directory)
             .with_device(device)
             .with_seed(seed)
             .with_configuration(experiment.to_yaml())
             .with_display(session.display)
             .with_interrupt(session.interrupt.flag())
             .with_process_group(session.process_group.clone());
-        if let Some(lock) = run.lock().filter(|_| *stage == Stage::Whole) {
+        if let Some(lock) = run.lock().filter(|_| *directory == run.path()) {
             learner = learner.with_lock(lock);
         }
         let mut learner = learner.build();
         if goes_on {
             if !learner.resume()? {
-                return Err(RunError::NothingToResume(directory));
+                return Err(RunError::NothingToResume(directory.clone()));
             }
             batches.skipped.resume();
         }
         learner.check(&batches)?;
         let (writes, process_group, interrupt) =
             (session.process_group.is_main_process(), session.process_group.clone(), session.interrupt.clone());
-        Ok(Self {
-            stage,
-            experiment,
-            learner,
-            batches,
-            advice,
-            scaled,
-            run,
-            directory,
-            goes_on,
-            writes,
-            process_group,
-            interrupt,
-        })
+        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, goes_on, writes, process_group, interrupt })
     }
 
     /// Trains the stage to its end, or until an interruption.
@@ -157,7 +144,7 @@ impl<'a> Prepared<'a> {
         if self.writes {
             self.begin_directory()?;
         }
-        let (directory, batches) = (&self.directory, &self.batches);
+        let (directory, batches) = (&self.stage.directory, &self.batches);
         self.scaled.iter().for_each(|sentence| tracing::info!("{sentence}"));
         let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
             // A stage that failed before its first step has nothing to resume, so its directory is removed.
@@ -175,12 +162,13 @@ impl<'a> Prepared<'a> {
 
     /// Creates the stage's directory, empty unless the stage resumes, and records the configuration there.
     fn begin_directory(&self) -> Result<(), RunError> {
+        let directory = &self.stage.directory;
         if !self.goes_on {
-            self.run.clear(&self.directory)?;
+            self.run.clear(directory)?;
         }
-        std::fs::create_dir_all(&self.directory).map_err(RunError::of_file("create", &self.directory))?;
-        let recorded = self.directory.join(self.stage.recorded_in());
-        record_changes(self.experiment, &recorded, self.learner.steps())
+        std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
+        let name = if *directory == self.run.path() { CONFIG } else { STAGE };
+        Ok(record_changes(self.experiment, &directory.join(name), self.learner.steps())?)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::batch::TaskCollate;
 use super::objective::TaskObjective;
+use super::phase::Phase;
 use super::setup::Setup;
-use super::stage::Stage;
+use super::spec::{StageSpec, stages};
 use super::stages::check_fit;
 use crate::{Experiment, RunError, Split};
 use std::path::Path;
@@ -11,12 +12,11 @@ use undertone_data::loader::Collate;
 use undertone_fit::tune::{Attempt, ProbeObjective, RepeatedBatch, probe_config, probe_steps};
 use undertone_train::{BoxError, Learner, TrainError};
 
-/// Returns the stage that needs the most memory: with tasks phase 3, or phase 1 if there is only one task.
-pub(crate) fn probed_stage(experiment: &Experiment) -> Stage {
+/// Returns the stage that needs the most memory: with several tasks phase 3, otherwise the first.
+pub(crate) fn probed_stage(experiment: &Experiment) -> StageSpec {
     match experiment.tasks.len() {
-        0 => Stage::Whole,
-        1 => Stage::Adapter(0),
-        _ => Stage::Joint,
+        0 | 1 => StageSpec::first(experiment),
+        _ => stages(experiment, Phase::Joint).swap_remove(0),
     }
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path)
     let stage = probed_stage(experiment);
     let config = probe_config(&stage.config(&setup)?, attempt);
     let model = stage.untrained(&setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
-    let dataset = setup.dataset(&stage.tasks(experiment), Split::Train)?;
+    let dataset = setup.dataset(&stage.tasks, Split::Train)?;
     let sample = dataset.most_demanding().map_err(unusable)?;
     let collate = setup.collate(true)?.labelled(&dataset);
     let batch = collate.collate(vec![sample; attempt.batch]).map_err(unusable)?;

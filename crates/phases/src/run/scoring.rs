@@ -65,10 +65,10 @@ impl<'a> Scoring<'a> {
     }
 
     fn show(&mut self, task: usize, said: Option<ScoredText>) {
-        let config = &self.tasks[task];
-        let (shown, most) = (&mut self.examples[task], if config.is_whole() { EXAMPLES } else { 1 });
+        let (shown, label) = (&mut self.examples[task], self.tasks[task].label());
+        let most = label.map_or(EXAMPLES, |_| 1);
         if let (true, Some(ScoredText { name, reference, hypothesis })) = (shown.len() < most, said) {
-            let name = if config.is_whole() { name } else { format!("{} {name}", config.name) };
+            let name = label.map_or(name.clone(), |label| format!("{label} {name}"));
             shown.push(Example { name, reference, hypothesis });
         }
     }

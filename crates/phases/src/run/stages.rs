@@ -6,9 +6,11 @@ use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
 use super::pretrained::Pretrained;
 use super::setup::Setup;
-use super::stage::{Stage, is_complete};
+use super::spec::{StageKind, StageSpec, stages};
 use crate::config::{Parallel, TaskConfig};
-use crate::run_directory::{CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, record, recorded};
+use crate::run_directory::{
+    CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, named, record, recorded,
+};
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
 use undertone_tasks::{Cut, HeadConfig};
@@ -36,7 +38,7 @@ pub struct StageOutcome {
 /// before anything is written.
 pub fn train(experiment: &Experiment, session: &Session) -> Result<Vec<StageOutcome>, RunError> {
     if experiment.tasks.is_empty() {
-        return run(experiment, &[Stage::Whole], &[], session);
+        return run(experiment, &[StageKind::Model], &[], session);
     }
     train_phases(experiment, &Phase::ALL, session)
 }
@@ -54,23 +56,19 @@ pub fn train_phases(
         return Err(RunError::NoTasks);
     }
     let first = phases.iter().min().copied().unwrap_or(Phase::Adapters);
-    if first > Phase::Adapters {
-        let before = if first == Phase::Router { Phase::Adapters } else { Phase::Router };
-        for stage in stages(experiment, before) {
-            let directory = stage.directory(experiment);
-            if !is_complete(&directory) {
-                let (phase, needs) = (first.number(), before.number());
-                return Err(RunError::Predecessor { phase, needs, directory });
-            }
-        }
+    if let Some(before) = first.before()
+        && let Some(unfinished) = stages(experiment, before).into_iter().find(|stage| !stage.is_complete())
+    {
+        let (phase, needs, directory) = (first.number(), before.number(), unfinished.directory);
+        return Err(RunError::Predecessor { phase, needs, directory });
     }
     if let Some(phase) = phases.iter().find(|p| **p != Phase::Adapters && experiment.tasks.len() < 2) {
         return Err(RunError::OneTask(phase.number()));
     }
-    let stages: Vec<Stage> = phases.iter().flat_map(|phase| stages(experiment, *phase)).collect();
+    let kinds: Vec<StageKind> = phases.iter().copied().map(StageKind::Phase).collect();
     // Once an earlier phase is trained again, the results of later phases are outdated.
-    let outdated = Phase::ALL.iter().filter(|phase| **phase > first).flat_map(|p| self::stages(experiment, *p));
-    run(experiment, &stages, &outdated.collect::<Vec<_>>(), session)
+    let outdated: Vec<StageKind> = first.later().map(StageKind::Phase).collect();
+    run(experiment, &kinds, &outdated, session)
 }
 
 /// As [`train`], for a baseline of a run with tasks.
@@ -85,67 +83,33 @@ pub fn train_baseline(
     if experiment.tasks.is_empty() {
         return Err(RunError::NoTasks);
     }
-    let stages = match baseline {
-        Baseline::Head => (0..experiment.tasks.len()).map(Stage::Head).collect(),
-        Baseline::Shared => vec![Stage::Shared],
-        Baseline::Full => vec![Stage::Full],
-    };
-    run(experiment, &stages, &[], session)
+    run(experiment, &[StageKind::Baseline(baseline)], &[], session)
 }
 
-/// Returns the stages of a phase.
-pub(super) fn stages(experiment: &Experiment, phase: Phase) -> Vec<Stage> {
-    match phase {
-        Phase::Adapters if experiment.phases.adapters.mixed => vec![Stage::Adapters],
-        Phase::Adapters => (0..experiment.tasks.len()).map(Stage::Adapter).collect(),
-        Phase::Router => vec![Stage::Router],
-        Phase::Joint => vec![Stage::Joint],
-    }
-}
-
+/// Trains all stages of `kinds`. Those of `outdated` are replaced with them, because they start from their results.
 fn run(
     experiment: &Experiment,
-    stages: &[Stage],
-    outdated: &[Stage],
+    kinds: &[StageKind],
+    outdated: &[StageKind],
     session: &Session,
 ) -> Result<Vec<StageOutcome>, RunError> {
-    let resume = session.resume;
     let directory = RunDirectory::own(experiment.directory(), &session.process_group)?;
-    let root = directory.path();
-    // Later phases depend on the result of an earlier one, so they are replaced with it.
-    let replaced = stages.iter().chain(outdated);
-    let taken: Vec<PathBuf> = replaced.map(|stage| stage.directory(experiment)).filter(|d| is_occupied(d)).collect();
-    if !resume && !taken.is_empty() {
-        directory.check_replaceable(&taken)?;
-        if !experiment.run.overwrite {
-            return Err(RunError::Exists(listed(&taken)));
-        }
+    let experiment = &in_order_of(experiment, begun_with(&directory, session.resume)?.as_ref());
+    let of_kinds =
+        |kinds: &[StageKind]| -> Vec<StageSpec> { kinds.iter().flat_map(|kind| stages(experiment, *kind)).collect() };
+    let specs = of_kinds(kinds);
+    let mut replaced = match session.resume {
+        true => Vec::new(),
+        false => taken(&directory, specs.iter().chain(&of_kinds(outdated)), experiment)?,
+    };
+    check_stages(experiment, &specs, session.resume)?;
+    let mut setup = checked_setup(experiment, &specs, session)?;
+    if session.resume {
+        replaced = outrun(&directory, &specs, &setup)?;
     }
-    if resume && directory.is_blank() {
-        return Err(RunError::NothingToResume(root.to_owned()));
-    }
-    let begun = if resume { recorded(&root.join(CONFIG))? } else { recorded(&root.join(CONFIG)).unwrap_or_default() };
-    let experiment = &in_order_of(experiment, begun.as_ref());
-    check_stages(experiment, stages, resume)?;
-    let mut setup = Setup::new(experiment)?;
-    (setup.interrupt, setup.process_group) = (session.interrupt.clone(), session.process_group.clone());
-    // Check the targets, head and data of every task before the first one trains for minutes.
-    check_fit(&setup)?;
-    for split in [Split::Train, Split::Valid] {
-        report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
-    }
-    stages.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
-    let replaced = if resume { outdated_directories(&setup, stages)? } else { taken };
-    if let Some(first) = replaced.first().filter(|_| resume) {
-        directory.check_replaceable(&replaced)?;
-        if !experiment.run.overwrite {
-            return Err(RunError::Outrun(first.clone()));
-        }
-    }
-    let mut beginning = Beginning { directory: &directory, replaced, config: root.join(CONFIG), is_recorded: false };
-    let by_task = !session.process_group.is_alone() && experiment.phases.adapters.parallel == Parallel::Tasks;
-    let apart = stages.iter().take_while(|stage| by_task && matches!(stage, Stage::Adapter(_))).count();
-    let (apart, together) = stages.split_at(apart);
+    let mut beginning = Beginning { directory: &directory, replaced, is_recorded: false };
+    let by_task = |stage: &&StageSpec| !session.process_group.is_alone() && stage.parallel == Parallel::Tasks;
+    let (apart, together) = specs.split_at(specs.iter().take_while(by_task).count());
     let (mut outcomes, mut is_interrupted) = train_apart(apart, &mut setup, &mut beginning, session)?;
     for stage in together {
         if is_interrupted {
@@ -164,60 +128,126 @@ impl StageOutcome {
     }
 }
 
+/// Returns the setup of the session. The targets, head and data of every task are checked before the first one trains
+/// for minutes.
+fn checked_setup(experiment: &Experiment, specs: &[StageSpec], session: &Session) -> Result<Setup, RunError> {
+    let mut setup = Setup::new(experiment)?;
+    (setup.interrupt, setup.process_group) = (session.interrupt.clone(), session.process_group.clone());
+    check_fit(&setup)?;
+    for split in [Split::Train, Split::Valid] {
+        report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);
+    }
+    specs.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
+    Ok(setup)
+}
+
+/// Returns the configuration that the run in the directory was started with, if there is one.
+fn begun_with(directory: &RunDirectory, resume: bool) -> Result<Option<Experiment>, RunError> {
+    if resume && directory.is_blank() {
+        return Err(RunError::NothingToResume(directory.path().to_owned()));
+    }
+    let begun = recorded(&directory.path().join(CONFIG));
+    // A run that is replaced need not be readable.
+    Ok(if resume { begun? } else { begun.unwrap_or_default() })
+}
+
+/// Returns the directories of `stages` that hold results of an earlier run, unless they must not be replaced.
+fn taken<'a>(
+    directory: &RunDirectory,
+    stages: impl Iterator<Item = &'a StageSpec>,
+    experiment: &Experiment,
+) -> Result<Vec<PathBuf>, RunError> {
+    let taken: Vec<PathBuf> = stages.map(|stage| stage.directory.clone()).filter(|d| is_occupied(d)).collect();
+    directory.check_replaceable(&taken)?;
+    match taken.is_empty() || experiment.run.overwrite {
+        true => Ok(taken),
+        false => Err(RunError::Exists(named(&taken, taken.len()))),
+    }
+}
+
+/// Returns the directories of later phases that start from a finished one of `asked` which is now configured for more
+/// steps, unless they must not be replaced.
+fn outrun(directory: &RunDirectory, asked: &[StageSpec], setup: &Setup) -> Result<Vec<PathBuf>, RunError> {
+    let outrun = outdated_directories(setup, asked)?;
+    directory.check_replaceable(&outrun)?;
+    match outrun.first() {
+        Some(first) if !setup.experiment.run.overwrite => Err(RunError::Outrun(first.clone())),
+        _ => Ok(outrun),
+    }
+}
+
+fn outdated_directories(setup: &Setup, asked: &[StageSpec]) -> Result<Vec<PathBuf>, RunError> {
+    let experiment = &*setup.experiment;
+    for phase in Phase::ALL {
+        for stage in stages(experiment, phase) {
+            let is_asked = asked.iter().any(|asked| asked.directory == stage.directory);
+            if is_asked && stage.is_complete() && !stage.is_finished(setup)? {
+                let later = phase.later().flat_map(|later| stages(experiment, later)).map(|stage| stage.directory);
+                return Ok(later.filter(|directory| directory.exists()).collect());
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
 /// Work of a session before the first of its stages trains.
 struct Beginning<'a> {
     directory: &'a RunDirectory,
     /// Directories of earlier sessions that are to be deleted.
     replaced: Vec<PathBuf>,
-    config: PathBuf,
     is_recorded: bool,
 }
 
 impl Beginning<'_> {
     /// Clears the directories and records the configuration, once. Only the first rank writes.
-    fn make(&mut self, stage: &Stage, experiment: &Experiment, process_group: &ProcessGroup) -> Result<(), RunError> {
+    fn make(
+        &mut self,
+        stage: &StageSpec,
+        experiment: &Experiment,
+        process_group: &ProcessGroup,
+    ) -> Result<(), RunError> {
         if process_group.is_main_process() && !self.replaced.is_empty() {
-            tracing::info!("run.overwrite: deleting what was trained in {}", listed(&self.replaced));
+            let replaced = named(&self.replaced, self.replaced.len());
+            tracing::info!("run.overwrite: deleting what was trained in {replaced}");
         }
+        // A stage in the run's own directory records the configuration there itself.
+        let records = !self.is_recorded && stage.directory != self.directory.path();
         let mut write = || {
             self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
-            if *stage != Stage::Whole && !std::mem::replace(&mut self.is_recorded, true) {
-                record(experiment, &self.config)?;
+            if records {
+                record(experiment, &self.directory.path().join(CONFIG))?;
             }
             Ok::<(), RunError>(())
         };
         process_group.all_ok(if process_group.is_main_process() { write() } else { Ok(()) })?;
         self.replaced.clear();
-        self.is_recorded |= *stage != Stage::Whole;
+        self.is_recorded |= records;
         Ok(())
     }
 }
 
-/// Returns a list of directories for a message.
-fn listed(directories: &[PathBuf]) -> String {
-    directories.iter().map(|directory| format!("`{}`", directory.display())).collect::<Vec<_>>().join(", ")
-}
-
 /// Trains a stage, with all ranks.
 fn train_stage(
-    stage: &Stage,
+    stage: &StageSpec,
     setup: &Setup,
     beginning: &mut Beginning,
     session: &Session,
 ) -> Result<StageOutcome, RunError> {
-    let experiment = &*setup.experiment;
-    let directory = stage.directory(experiment);
-    if session.resume && *stage != Stage::Whole && stage.is_finished(setup, &directory)? {
-        return Ok(StageOutcome { directory, summary: None });
-    }
-    if *stage != Stage::Whole && session.display != Display::Nothing {
-        tracing::info!("{}", stage.title(experiment));
+    let directory = stage.directory.clone();
+    // A stage that is the whole run needs no title, and is summarised again.
+    if directory != beginning.directory.path() {
+        if session.resume && stage.is_finished(setup)? {
+            return Ok(StageOutcome { directory, summary: None });
+        }
+        if session.display != Display::Nothing {
+            tracing::info!("{}", stage.title);
+        }
     }
     // A barrier: all ranks have read what they need before the first one writes.
     let prepared = session.process_group.all_ok(Prepared::new(stage, setup, beginning.directory, session))?;
     // Before the first stage nothing is changed on disk. Later stages are prepared here too, because they start from
     // results of earlier ones.
-    beginning.make(stage, experiment, &session.process_group)?;
+    beginning.make(stage, &setup.experiment, &session.process_group)?;
     // A barrier: the next stage starts from files that the first rank writes.
     let summary = session.process_group.all_ok(prepared.train())?;
     Ok(StageOutcome { directory, summary: Some(summary) })
@@ -226,7 +256,7 @@ fn train_stage(
 /// Trains independent stages, each on one rank that takes the steps of a single process, or on several ranks if there
 /// are more ranks than stages. Returns the outcomes and whether any stage was interrupted.
 fn train_apart(
-    stages: &[Stage],
+    stages: &[StageSpec],
     setup: &mut Setup,
     beginning: &mut Beginning,
     session: &Session,
@@ -252,7 +282,7 @@ fn train_apart(
     process_group.all_ok(trained)?;
     let is_interrupted = process_group.all_gather(is_complete)?.contains(&false);
     let outcomes = stages.iter().map(|stage| {
-        let directory = stage.directory(&setup.experiment);
+        let directory = stage.directory.clone();
         StageOutcome { summary: Summary::read(&directory), directory }
     });
     // Stages that were not started have no summary.
@@ -270,56 +300,22 @@ fn in_order_of(experiment: &Experiment, begun: Option<&Experiment>) -> Experimen
 
 /// Refuses a configuration that is incompatible with stored results: those of stages that are resumed, and those that
 /// the first stage starts from, which must have had the same tasks.
-fn check_stages(experiment: &Experiment, stages: &[Stage], resume: bool) -> Result<(), RunError> {
+fn check_stages(experiment: &Experiment, specs: &[StageSpec], resume: bool) -> Result<(), RunError> {
     let root = experiment.directory().join(CONFIG);
-    let begun_with = |stage: &Stage| {
-        let own = stage.directory(experiment).join(STAGE);
+    let begun_with = |stage: &StageSpec| {
+        let own = stage.directory.join(STAGE);
         // Stages of earlier versions have no file of their own.
         if own.exists() { own } else { root.clone() }
     };
-    let going_on = stages.iter().filter(|stage| resume && has_learned(&stage.directory(experiment)));
-    for stage in going_on {
-        check_changes(experiment, &begun_with(stage), |key| stage.concerns(experiment, key))?;
+    for stage in specs.iter().filter(|stage| resume && has_learned(&stage.directory)) {
+        check_changes(experiment, &begun_with(stage), |key| stage.concerns(key))?;
     }
-    let made_from = match stages.first() {
-        Some(Stage::Router) => self::stages(experiment, Phase::Adapters),
-        Some(Stage::Joint) => self::stages(experiment, Phase::Router),
-        _ => Vec::new(),
-    };
-    for stage in made_from {
+    let before = specs.first().and_then(|first| first.starts_from);
+    for stage in before.map_or(Vec::new(), |phase| stages(experiment, phase)) {
         let of_task = |key: &str| matches!(key.split('.').collect::<Vec<_>>()[..], ["tasks", _, "data", "train", ..]);
-        check_changes(experiment, &begun_with(&stage), |key| of_task(key) && stage.concerns(experiment, key))?;
+        check_changes(experiment, &begun_with(&stage), |key| of_task(key) && stage.concerns(key))?;
     }
     Ok(())
-}
-
-/// Returns every stage that a run can have, baselines included.
-pub(super) fn all_stages(experiment: &Experiment) -> Vec<Stage> {
-    let phases = Phase::ALL.iter().flat_map(|phase| stages(experiment, *phase));
-    let heads = (0..experiment.tasks.len()).map(Stage::Head);
-    phases.chain(heads).chain([Stage::Shared, Stage::Full]).collect()
-}
-
-/// Returns the title and directory of every stage of a run that was started, baselines included.
-pub(super) fn trained_stages(experiment: &Experiment) -> Vec<(String, PathBuf)> {
-    let named = all_stages(experiment).into_iter().map(|stage| (stage.title(experiment), stage.directory(experiment)));
-    named.filter(|(_, directory)| directory.join("metrics.jsonl").exists()).collect()
-}
-
-/// Returns the directories of later phases that start from a finished stage which is now configured for more steps.
-fn outdated_directories(setup: &Setup, asked: &[Stage]) -> Result<Vec<PathBuf>, RunError> {
-    let experiment = &*setup.experiment;
-    for phase in Phase::ALL {
-        for stage in stages(experiment, phase).into_iter().filter(|stage| asked.contains(stage)) {
-            let directory = stage.directory(experiment);
-            if is_complete(&directory) && !stage.is_finished(setup, &directory)? {
-                let later = Phase::ALL.into_iter().filter(|later| *later > phase);
-                let later = later.flat_map(|later| stages(experiment, later)).map(|s| s.directory(experiment));
-                return Ok(later.filter(|directory| directory.exists()).collect());
-            }
-        }
-    }
-    Ok(Vec::new())
 }
 
 /// Checks that the router's tap, every task's adapter and head, and the alignment heads fit the backbone.

@@ -70,7 +70,7 @@ impl SharedAnswers {
             confidence: f32::from_bits(confidence),
         };
         Ok(Answered {
-            answers: answers.ok_or("another rank told an answer that is none of its task")?,
+            answers: answers.ok_or("another rank sent an answer that does not fit the head of its task")?,
             losses: floats(losses),
             routed: routed.into_iter().map(sample).collect(),
             chosen,
@@ -88,20 +88,20 @@ impl Spoken {
 
 /// Gathers the answers of all ranks, in the order of batches; `None` if some rank has an answer that cannot be
 /// serialised. An error on one rank is an error on all.
-pub(super) fn tell(
+pub(super) fn gather(
     process_group: &ProcessGroup,
     own: Result<Option<Vec<SharedAnswers>>, BoxError>,
 ) -> Result<Option<Vec<SharedAnswers>>, BoxError> {
-    let (said, error) = match own {
-        Ok(told) => (Ok(told), None),
+    let (sent, error) = match own {
+        Ok(answers) => (Ok(answers), None),
         Err(error) => (Err(error.to_string()), Some(error)),
     };
     let mut all = Vec::new();
     let mut complete = true;
     let mut failed = None;
-    for (rank, heard) in process_group.all_gather(said)?.into_iter().enumerate() {
-        match heard {
-            Ok(Some(told)) => all.extend(told),
+    for (rank, received) in process_group.all_gather(sent)?.into_iter().enumerate() {
+        match received {
+            Ok(Some(answers)) => all.extend(answers),
             Ok(None) => complete = false,
             Err(message) => failed = failed.or(Some((rank, message))),
         }
@@ -112,6 +112,6 @@ pub(super) fn tell(
     if let Some((rank, message)) = failed {
         return Err(TrainError::Rank { rank: process_group.name(rank), message }.into());
     }
-    all.sort_by_key(|told| told.number);
+    all.sort_by_key(|answers| answers.number);
     Ok(complete.then_some(all))
 }

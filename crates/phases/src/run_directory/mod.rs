@@ -1,9 +1,12 @@
 //! Directory of a run: its lock, the files that may be replaced, and the configuration of the run.
 
+mod error;
 mod files;
 
+pub use error::RunDirectoryError;
+
+use crate::Experiment;
 use crate::changes::{changes, listed};
-use crate::{Experiment, RunError};
 use files::Survey;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,13 +30,13 @@ impl RunDirectory {
     ///
     /// # Errors
     /// If another process trains there, or the directory has content that is not a run.
-    pub fn own(path: PathBuf, process_group: &ProcessGroup) -> Result<Self, RunError> {
+    pub fn own(path: PathBuf, process_group: &ProcessGroup) -> Result<Self, RunDirectoryError> {
         let own = || {
             check_is_run(&path)?;
             let lock = DirectoryLock::acquire(&path)?;
             // Another process may have written here in the meantime.
             check_is_run(&path)?;
-            Ok::<_, RunError>(Arc::new(lock))
+            Ok::<_, RunDirectoryError>(Arc::new(lock))
         };
         let lock = process_group.all_ok(process_group.is_main_process().then(own).transpose())?;
         process_group.all_ok(is_shared(&path, process_group))?;
@@ -58,11 +61,11 @@ impl RunDirectory {
     ///
     /// # Errors
     /// Names these files.
-    pub fn check_replaceable(&self, stages: &[PathBuf]) -> Result<(), RunError> {
+    pub fn check_replaceable(&self, stages: &[PathBuf]) -> Result<(), RunDirectoryError> {
         for stage in stages {
             let foreign = self.survey(stage)?.foreign;
             if !foreign.is_empty() {
-                return Err(RunError::Foreign { directory: stage.clone(), files: named(&foreign) });
+                return Err(RunDirectoryError::Foreign { directory: stage.clone(), files: named(&foreign, SHOWN) });
             }
         }
         Ok(())
@@ -98,19 +101,22 @@ impl RunDirectory {
     }
 }
 
-/// Returns the first three paths, and the number of the others.
-fn named(paths: &[PathBuf]) -> String {
-    let mut names = paths.iter().take(3).map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ");
-    if paths.len() > 3 {
-        names += &format!(" and {} more", paths.len() - 3);
+/// Number of files that a message names.
+const SHOWN: usize = 3;
+
+/// Returns the first `most` paths for a message, and the number of the others.
+pub(crate) fn named(paths: &[PathBuf], most: usize) -> String {
+    let mut names = paths.iter().take(most).map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ");
+    if paths.len() > most {
+        names += &format!(" and {} more", paths.len() - most);
     }
     names
 }
 
 /// Refuses a directory that is not empty and not a run.
-fn check_is_run(directory: &Path) -> Result<(), RunError> {
+fn check_is_run(directory: &Path) -> Result<(), RunDirectoryError> {
     let is_free = !directory.exists() || is_blank(directory);
-    if is_free || is_run(directory) { Ok(()) } else { Err(RunError::NotARun(directory.to_owned())) }
+    if is_free || is_run(directory) { Ok(()) } else { Err(RunDirectoryError::NotARun(directory.to_owned())) }
 }
 
 /// Whether a directory contains a run: a configuration with all top-level keys, as only a run writes it, or a
@@ -140,14 +146,14 @@ pub(crate) fn has_learned(directory: &Path) -> bool {
 ///
 /// # Errors
 /// If the file is damaged, or was written by a version with other keys.
-pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
+pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunDirectoryError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(StoreError::Io { action: "read", path: path.to_owned(), source }.into()),
     };
     let recorded = serde_norway::from_str(&text);
-    recorded.map(Some).map_err(|error| RunError::Recorded { path: path.to_owned(), reason: error.to_string() })
+    recorded.map(Some).map_err(|error| RunDirectoryError::Recorded { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// Writes the configuration of the run to a file. A different earlier configuration is kept beside it, as
@@ -174,18 +180,18 @@ pub(crate) fn check_changes(
     experiment: &Experiment,
     path: &Path,
     concerns: impl Fn(&str) -> bool,
-) -> Result<(), RunError> {
+) -> Result<(), RunDirectoryError> {
     let Some(begun) = recorded(path)? else { return Ok(()) };
     let mut changes = changes(&begun, experiment);
     changes.retain(|change| !change.is_harmless() && concerns(&change.key));
     if changes.is_empty() {
         return Ok(());
     }
-    Err(RunError::Changed { path: path.to_owned(), changes: listed(&changes) })
+    Err(RunDirectoryError::Changed { path: path.to_owned(), changes: listed(&changes) })
 }
 
 /// Writes the configuration to the file, and logs its changes since the session before, which ended after `step`.
-pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunError> {
+pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunDirectoryError> {
     let before = recorded(path)?;
     let kept = record(experiment, path)?;
     let changes = before.map(|before| changes(&before, experiment)).unwrap_or_default();
@@ -196,14 +202,14 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
 }
 
 /// Refuses a directory in which another rank does not see the first rank's lock: each rank would write its own run.
-fn is_shared(path: &Path, process_group: &ProcessGroup) -> Result<(), RunError> {
+fn is_shared(path: &Path, process_group: &ProcessGroup) -> Result<(), RunDirectoryError> {
     let lock = path.join(DirectoryLock::FILE);
     let seen = || std::fs::read_to_string(&lock).unwrap_or_default();
     let said = process_group.all_gather(seen())?;
     let began = Instant::now();
     while seen() != said[0] {
         if began.elapsed() > VISIBLE {
-            return Err(RunError::NotShared {
+            return Err(RunDirectoryError::NotShared {
                 rank: process_group.name(process_group.rank()),
                 directory: path.to_owned(),
             });
@@ -265,7 +271,7 @@ mod tests {
             std::fs::read_dir(&path).expect("listed").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(names, [DirectoryLock::FILE]);
         assert!(
-            matches!(RunDirectory::own(path, &ProcessGroup::default()), Err(RunError::Owned { .. })),
+            matches!(RunDirectory::own(path, &ProcessGroup::default()), Err(RunDirectoryError::Owned { .. })),
             "still owned"
         );
     }
@@ -300,7 +306,7 @@ mod tests {
             std::fs::write(path.join(CONFIG), config).expect("written");
             let before = path.metadata().expect("there").modified().expect("a time");
             let refused = RunDirectory::own(path.clone(), &ProcessGroup::default()).err().expect("refused");
-            assert!(matches!(refused, RunError::NotARun(_)), "{refused}");
+            assert!(matches!(refused, RunDirectoryError::NotARun(_)), "{refused}");
             assert!(!refused.to_string().contains("overwrite"), "{refused}");
             assert_eq!(path.metadata().expect("there").modified().expect("a time"), before, "nothing was written");
         }

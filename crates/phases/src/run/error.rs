@@ -1,8 +1,10 @@
 //! Errors of a run.
 
-use crate::config::NONE;
-use crate::config::TaskConfig;
-use crate::run::{AdapterFolderError as FolderError, BackboneError, TextDataError};
+use super::folder::FolderError;
+use super::pretrained::BackboneError;
+use super::text_data::TextDataError;
+use crate::config::{NONE, TaskConfig};
+use crate::run_directory::RunDirectoryError;
 use crate::{ConfigError, SpeechError, Split, TranscribeError};
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
@@ -44,7 +46,7 @@ pub enum RunError {
     Mixture(#[from] MixtureError),
     /// There is no test data, and the validation data has selected the best checkpoint.
     #[error(
-        "there is no `data.test`, and `data.valid` are recordings that chose the best checkpoint: name others with --set data.test.path=FILE"
+        "there is no `data.test`, and the recordings of `data.valid` have selected the best checkpoint: give others with --set data.test.path=FILE"
     )]
     NoTest,
     /// There is no validation data.
@@ -55,50 +57,9 @@ pub enum RunError {
         "there is a run in {0}: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true, which deletes what was trained there"
     )]
     Exists(String),
-    /// The directory to be replaced was not created by a run.
-    #[error("`{}` holds something that is no run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
-    NotARun(PathBuf),
-    /// The directory of a run that is to be replaced contains other files.
-    #[error("`{}` has files in it that no run writes ({files}): move them elsewhere before the run is replaced, or choose another name with --set run.name=NAME", directory.display())]
-    Foreign {
-        /// Directory that would be cleared.
-        directory: PathBuf,
-        /// First few files.
-        files: String,
-    },
-    /// A rank does not share the run's directory.
-    #[error("`{}` is another directory for {rank} than for rank 0: processes that train together need one that all of them see, on a file system that their hosts share (--set run.dir=DIR)", directory.display())]
-    NotShared {
-        /// Rank.
-        rank: String,
-        /// Directory.
-        directory: PathBuf,
-    },
-    /// Another process is training in the run's directory.
-    #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
-    Owned(LockError),
-    /// Something other than a lock file has the name of the directory's lock file.
-    #[error("{0}, like --set run.name=NAME")]
-    NoLock(LockError),
-    /// The run to be resumed was started with an incompatible configuration.
-    #[error(
-        "`{}` cannot go on with another configuration than it was begun with: {changes}; set it back, begin a run of its own with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
-        path.display()
-    )]
-    Changed {
-        /// Configuration file that it was started with.
-        path: PathBuf,
-        /// Changed keys with both values.
-        changes: String,
-    },
-    /// The configuration that the run was started with cannot be read.
-    #[error("`{}` cannot be read ({reason}): it says what the run was begun with, so repair it before you go on with --resume", path.display())]
-    Recorded {
-        /// Configuration file.
-        path: PathBuf,
-        /// Reason.
-        reason: String,
-    },
+    /// The run's directory cannot be used.
+    #[error(transparent)]
+    Directory(RunDirectoryError),
     /// There is no run to resume.
     #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
@@ -176,10 +137,10 @@ pub enum RunError {
         blocks: usize,
     },
     /// A router needs at least two tasks.
-    #[error("phase {0} needs at least two `tasks`: a router over one has nothing to decide")]
+    #[error("phase {0} needs at least two `tasks`: a router has to choose between tasks")]
     OneTask(usize),
     /// The phase that a phase starts from has not finished.
-    #[error("phase {phase} begins with what phase {needs} found, and `{}` has not finished: run `cargo xtask train --phase {needs}` first (with --resume if it was interrupted)", directory.display())]
+    #[error("phase {phase} starts from the result of phase {needs}, and `{}` has not finished: run `cargo xtask train --phase {needs}` first (with --resume if it was interrupted)", directory.display())]
     Predecessor {
         /// The phase.
         phase: usize,
@@ -189,7 +150,7 @@ pub enum RunError {
         directory: PathBuf,
     },
     /// An earlier phase would be trained further, and a later one has started from it.
-    #[error("`{}` was made from an earlier phase that is asked for more steps now: delete it, or let it be trained anew with --set run.overwrite=true", .0.display())]
+    #[error("`{}` started from the result of an earlier phase, which is now configured for more steps: delete it, or train it again with --set run.overwrite=true", .0.display())]
     Outrun(PathBuf),
     /// The folder that a stage starts from does not fit.
     #[error(transparent)]
@@ -209,7 +170,7 @@ pub enum RunError {
         known: String,
     },
     /// The run has several tasks, and none was named.
-    #[error("the run has several tasks: say which one is meant with --task: {0}")]
+    #[error("the run has several tasks: name one with --task: {0}")]
     WhichTask(String),
     /// No model has been exported yet.
     #[error("`{}` has no model yet: there is no `best` in it", .0.display())]
@@ -226,13 +187,13 @@ pub enum RunError {
     #[error("`{}` has no finished phase: run `cargo xtask train --phase 1` first", .0.display())]
     NothingTrained(PathBuf),
     /// There is no router yet.
-    #[error("`{}` has no router yet, and nobody says which task an input belongs to: run `cargo xtask train --phase 2`, or name one with --task", .0.display())]
+    #[error("`{}` has no router yet, which would select the task of an input: run `cargo xtask train --phase 2`, or name the task with --task", .0.display())]
     NoRouter(PathBuf),
     /// The backbone takes another kind of input.
     #[error("the run's backbone takes {0}")]
     Modality(&'static str),
     /// The router has chosen a task that needs a context, and there is none.
-    #[error("the router took it for `{0}`, which finds answers in a context: give one with --context")]
+    #[error("the router selected the task `{0}`, which finds answers in a context: give one with --context")]
     NoContext(String),
     /// A text cannot be tokenised.
     #[error(transparent)]
@@ -241,7 +202,7 @@ pub enum RunError {
     #[error(transparent)]
     Input(#[from] TranscribeError),
     /// A model could not be evaluated.
-    #[error("the model cannot be judged: {0}")]
+    #[error("the model cannot be evaluated: {0}")]
     Evaluate(BoxError),
     /// The analysis of the results failed.
     #[error(transparent)]
@@ -258,17 +219,17 @@ fn at(step: Option<u64>) -> String {
 
 fn kept(saved: Option<u64>) -> String {
     match saved {
-        Some(step) => format!("what was learned in {step} steps is saved: go on with --resume, also on another device"),
-        None => "there is no checkpoint yet: begin anew, if need be on another device".to_owned(),
+        Some(step) => format!("the checkpoint of step {step} is saved: continue with --resume, also on another device"),
+        None => "there is no checkpoint yet: start again, if need be on another device".to_owned(),
     }
 }
 
-impl From<LockError> for RunError {
-    fn from(error: LockError) -> Self {
+impl From<RunDirectoryError> for RunError {
+    fn from(error: RunDirectoryError) -> Self {
         match error {
-            LockError::Store(error) => Self::Store(error),
-            owned @ LockError::Owned { .. } => Self::Owned(owned),
-            foreign @ LockError::Foreign { .. } => Self::NoLock(foreign),
+            RunDirectoryError::Store(error) => Self::Store(error),
+            RunDirectoryError::Train(error) => Self::Train(error),
+            error => Self::Directory(error),
         }
     }
 }
@@ -276,9 +237,9 @@ impl From<LockError> for RunError {
 impl RunError {
     /// Returns the error for a task's recordings.
     pub(crate) fn of_speech(task: &TaskConfig, source: SpeechError) -> Self {
-        match task.is_whole() {
-            true => Self::Data(source),
-            false => Self::Speech { task: task.name.clone(), source: Box::new(source) },
+        match task.label() {
+            None => Self::Data(source),
+            Some(task) => Self::Speech { task: task.to_owned(), source: Box::new(source) },
         }
     }
 

@@ -1,14 +1,13 @@
 //! Reports of a run, and the parts of its configuration for reports and the monitor.
 
-use crate::config::{phase_train, task_train};
-use crate::run::overview;
+use super::phase::Phase;
+use super::spec::{StageKind, StageSpec, all_stages, stages};
 use crate::{Experiment, Pad};
 use serde_norway::Value;
 use std::path::{Path, PathBuf};
 use undertone_ops::DeviceSpec;
-use undertone_report::ReportError;
 use undertone_report::monitor::{Settings, StagePlan};
-use undertone_train::TrainConfig;
+use undertone_report::{LoggedStage, PhaseOverview, ReportError, RunOverview};
 
 /// Writes the report of the run in a directory, or those of all its stages and, if it was analysed, that of the whole
 /// run. See [`undertone_report::write_reports`].
@@ -30,10 +29,8 @@ pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
     let yaml: Value = serde_norway::from_str(&std::fs::read_to_string(root.join("config.yaml")).ok()?).ok()?;
     let checkpointing = checkpointing(&yaml);
     let experiment: Experiment = serde_norway::from_value(yaml).ok()?;
-    let parts: Vec<String> =
-        stage.strip_prefix(root).ok()?.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let train = stage_train(&experiment, &parts)?;
+    let spec = stage_in(&experiment, stage.strip_prefix(root).ok()?)?;
+    let train = spec.train_config(&experiment.train, None).ok()?;
     let data = &experiment.data;
     let settings = Settings {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -51,29 +48,54 @@ pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
         log_every: train.log_every,
         checkpointing,
     };
-    let counted = !matches!(parts[..], ["baselines", "shared" | "full"]) || experiment.phases.adapters.mixed;
-    Some(StagePlan { settings, train, counted })
+    // The number of steps of phase 1 is known only to a run that has its data.
+    Some(StagePlan { settings, train, counted: !spec.steps_of_adapters })
 }
 
-/// Returns the training configuration of the stage in the directory `parts` below that of the run.
-fn stage_train(experiment: &Experiment, parts: &[&str]) -> Option<TrainConfig> {
-    let (base, phases) = (&experiment.train, &experiment.phases);
-    let task = |name: &str| experiment.tasks.iter().find(|task| task.name == name);
-    match parts {
-        [] => Some(base.clone()),
-        ["phase1", "all"] if phases.adapters.mixed => phase_train(base, &phases.adapters.train).ok(),
-        ["phase1", name] => task_train(base, &phases.adapters, task(name)?).ok(),
-        ["phase2"] => phase_train(base, &phases.router.train).ok(),
-        ["phase3"] => phase_train(base, &phases.joint.train).ok(),
-        ["baselines", "head", name] => {
-            phase_train(&task_train(base, &phases.adapters, task(name)?).ok()?, &phases.baselines.head).ok()
-        }
-        ["baselines", kind @ ("shared" | "full")] => {
-            let changes = if *kind == "full" { &phases.baselines.full } else { &phases.baselines.shared };
-            phase_train(&phase_train(base, &phases.adapters.train).ok()?, changes).ok()
-        }
-        _ => None,
+/// Returns the stage in the directory `below` that of the run.
+fn stage_in(experiment: &Experiment, below: &Path) -> Option<StageSpec> {
+    let root = experiment.directory();
+    // The run's own directory is that of its training configuration, also in a run with tasks.
+    let mut stages = all_stages(experiment).into_iter().chain(stages(experiment, StageKind::Model));
+    stages.find(|stage| stage.directory.strip_prefix(&root).is_ok_and(|own| own == below))
+}
+
+/// Returns the part of a run's page that comes from its configuration.
+fn overview(experiment: &Experiment) -> RunOverview {
+    let root = experiment.directory();
+    let below = |directory: &Path| directory.strip_prefix(&root).ok().map(PathBuf::from);
+    let logged = |stage: StageSpec| {
+        let task = stage.task.map(|index| experiment.tasks[index].name.clone());
+        Some(LoggedStage { directory: below(&stage.directory)?, task })
+    };
+    let phase = |phase: Phase| PhaseOverview {
+        name: format!("phase {}", phase.number()),
+        stages: stages(experiment, phase).into_iter().filter_map(logged).collect(),
+    };
+    let started = all_stages(experiment).into_iter().filter(|stage| stage.directory.join("metrics.jsonl").exists());
+    RunOverview {
+        title: experiment.run.name.clone(),
+        settings: settings(experiment),
+        phases: Phase::ALL.map(phase).into(),
+        stages: started.filter_map(|stage| Some((stage.title, below(&stage.directory)?))).collect(),
     }
+}
+
+/// Returns the settings that the page shows; `config.yaml` has all of them.
+fn settings(experiment: &Experiment) -> Vec<(String, String)> {
+    let tasks: Vec<String> = experiment
+        .tasks
+        .iter()
+        .map(|task| format!("{} (rank {}, alpha {})", task.name, task.lora.r, task.lora.lora_alpha))
+        .collect();
+    vec![
+        ("backbone".into(), experiment.model.to_string()),
+        ("tasks".into(), tasks.join(", ")),
+        ("router's tap".into(), format!("block {}", experiment.router.tap)),
+        ("router's hidden layers".into(), format!("{:?}", experiment.router.hidden)),
+        ("gates".into(), format!("{:?}", experiment.router.gates).to_lowercase()),
+        ("seed".into(), experiment.seed.to_string()),
+    ]
 }
 
 /// Returns the key of gradient checkpointing and whether it is on: `true`, or a number of blocks between kept

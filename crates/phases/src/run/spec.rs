@@ -1,0 +1,473 @@
+//! Stages of an experiment as values: what each one trains, on which tasks, how, and what it starts from.
+
+use super::folder::{AdapterDescription, Description, HeadDescription};
+use super::model::TrainedParts;
+use super::objective::RoutingPolicy;
+use super::phase::{Baseline, Phase};
+use crate::changes::is_below;
+use crate::config::{CurriculumConfig, Parallel, TaskConfig, phase_train};
+use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, Trainable};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use undertone_model::lora::LoraConfig;
+use undertone_model::router::RouterConfig;
+use undertone_ops::seeds;
+use undertone_tasks::HeadConfig;
+use undertone_train::{GroupConfig, OptimizerConfig, TrainConfig};
+
+/// Stage of an experiment: a separate training run with a directory of its own.
+#[derive(Clone, Debug)]
+pub struct StageSpec {
+    /// Title in logs and on pages.
+    pub title: String,
+    /// Directory of its records: that of the run, or one inside it.
+    pub directory: PathBuf,
+    /// Tasks that it trains on.
+    pub tasks: Vec<TaskConfig>,
+    /// Index of the task that has this stage for itself.
+    pub task: Option<usize>,
+    /// Layout of the folder of its model.
+    pub layout: Layout,
+    /// Seed of everything random in it.
+    pub(super) seed: u64,
+    /// Work that processes share.
+    pub(super) parallel: Parallel,
+    /// Changes to `train`, one after the other.
+    changes: Vec<Map<String, Value>>,
+    /// Whether it takes as many steps as all stages of phase 1 together, unless its own changes say otherwise.
+    pub(super) steps_of_adapters: bool,
+    /// Parameter groups that are appended to those of `train`.
+    groups: Vec<GroupConfig>,
+    /// Those keys of `phases` and `router` that affect its result.
+    keys: &'static [&'static str],
+    /// Adapters, heads, tap and backbone of its model.
+    pub(super) description: Description,
+    /// Gates and loss terms.
+    pub(super) policy: RoutingPolicy,
+    /// Settings of the loss.
+    pub(super) loss: LossConfig,
+    /// Parts of the model that are trained. A whole model is trained as it was marked when it was loaded.
+    pub(super) trained: TrainedParts,
+    /// Order of the training samples.
+    pub(super) order: SampleOrder,
+    /// Phase whose adapters, heads and router it starts from.
+    pub(super) starts_from: Option<Phase>,
+}
+
+/// Kind of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageKind {
+    /// The backbone, the part of it that `model.trainable` names, or an adapter on it: the only stage of a run without
+    /// `tasks`.
+    Model,
+    /// Phase of a run with tasks.
+    Phase(Phase),
+    /// Baseline that a run with tasks is compared with.
+    Baseline(Baseline),
+}
+
+/// Layout of the folder of a trained model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A whole model, like the folder that it was loaded from.
+    Model,
+    /// Adapters in PEFT's layout, heads, router and `dynamo.json`.
+    Adapters,
+}
+
+/// Order of training samples.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SampleOrder {
+    /// Sources of the only task by their weights, and recordings in shards block by block.
+    Sources,
+    /// Samples of all tasks in turn.
+    Tasks {
+        /// Temperature for mixing tasks.
+        temperature: Option<f64>,
+        /// Curriculum from batches of one task to mixed batches.
+        curriculum: Option<CurriculumConfig>,
+    },
+}
+
+impl From<Phase> for StageKind {
+    fn from(phase: Phase) -> Self {
+        Self::Phase(phase)
+    }
+}
+
+impl From<Baseline> for StageKind {
+    fn from(baseline: Baseline) -> Self {
+        Self::Baseline(baseline)
+    }
+}
+
+/// Returns every stage that a run can have, baselines included.
+pub(super) fn all_stages(experiment: &Experiment) -> Vec<StageSpec> {
+    if experiment.tasks.is_empty() {
+        return stages(experiment, StageKind::Model);
+    }
+    let phases = Phase::ALL.map(StageKind::Phase).into_iter();
+    phases.chain(Baseline::ALL.map(StageKind::Baseline)).flat_map(|kind| stages(experiment, kind)).collect()
+}
+
+/// Returns the stages of a kind: one for each task, or one for all tasks.
+pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageSpec> {
+    let (phases, model) = (&experiment.phases, &experiment.model);
+    let all = |directory: &str| StageSpec::usual(experiment, experiment.all_tasks(), directory);
+    let each = |parent: &str, stage: &dyn Fn(&TaskConfig, StageSpec) -> StageSpec| {
+        let usual = |(index, task): (usize, &TaskConfig)| {
+            let usual = StageSpec::usual(experiment, vec![task.clone()], &format!("{parent}/{}", task.name));
+            stage(task, StageSpec { task: Some(index), ..usual })
+        };
+        experiment.tasks.iter().enumerate().map(usual).collect()
+    };
+    match kind.into() {
+        StageKind::Model => {
+            let is_adapted = model.trainable == Trainable::Lora;
+            let (title, layout) = match is_adapted {
+                true => (format!("an adapter on {model}"), Layout::Adapters),
+                false => (format!("fine-tuning {model}"), Layout::Model),
+            };
+            let adapters = is_adapted.then(|| adapter(ADAPTER, &model.lora)).into_iter().collect();
+            let usual = all("");
+            // Without a router no block has to stay below the adapters.
+            let router = RouterConfig { tap: 0, ..usual.description.router };
+            vec![StageSpec {
+                title,
+                directory: experiment.directory(),
+                seed: experiment.seed,
+                layout,
+                changes: Vec::new(),
+                description: Description { adapters, heads: Vec::new(), router, ..usual.description },
+                order: SampleOrder::Sources,
+                ..usual
+            }]
+        }
+        StageKind::Phase(Phase::Adapters) if phases.adapters.mixed => {
+            vec![StageSpec { title: "phase 1: all adapters and heads in mixed batches".into(), ..all("phase1/all") }]
+        }
+        StageKind::Phase(Phase::Adapters) => each("phase1", &|task, usual| StageSpec {
+            title: format!("phase 1: adapter and head of `{}`", task.name),
+            parallel: phases.adapters.parallel,
+            changes: vec![phases.adapters.train.clone(), task.train.clone()],
+            ..usual
+        }),
+        StageKind::Phase(Phase::Router) => {
+            let (usual, weights) = (all("phase2"), phases.router.losses);
+            vec![StageSpec {
+                title: "phase 2: the router".into(),
+                changes: vec![phases.router.train.clone()],
+                keys: &["router", "phases.2", "phases.3.gumbel"],
+                policy: RoutingPolicy::Router { gates: phases.router.gates, gumbel: phases.joint.gumbel, weights },
+                // Alignment terms train the adapters, which stay as they are.
+                loss: LossConfig { alignment: AlignmentConfig::default(), ..usual.loss },
+                trained: TrainedParts {
+                    adapters: false,
+                    heads: false,
+                    alignment: false,
+                    router_confidence: weights.confidence > 0.0,
+                    ..usual.trained
+                },
+                order: SampleOrder::Tasks { temperature: Some(phases.router.task_temperature), curriculum: None },
+                starts_from: Phase::Router.before(),
+                ..usual
+            }]
+        }
+        StageKind::Phase(Phase::Joint) => {
+            let (usual, weights) = (all("phase3"), phases.joint.losses);
+            vec![StageSpec {
+                title: "phase 3: router, adapters and heads".into(),
+                changes: vec![phases.joint.train.clone()],
+                groups: phases.joint.lr.groups(),
+                keys: &["router", "phases.3"],
+                policy: RoutingPolicy::Router { gates: phases.joint.gates, gumbel: phases.joint.gumbel, weights },
+                trained: TrainedParts { router_confidence: weights.confidence > 0.0, ..usual.trained },
+                order: SampleOrder::Tasks {
+                    temperature: Some(phases.joint.task_temperature),
+                    curriculum: Some(phases.joint.curriculum),
+                },
+                starts_from: Phase::Joint.before(),
+                ..usual
+            }]
+        }
+        StageKind::Baseline(Baseline::Head) => each("baselines/head", &|task, usual| StageSpec {
+            title: format!("baseline: head of `{}` on the frozen backbone", task.name),
+            changes: vec![phases.adapters.train.clone(), task.train.clone(), phases.baselines.head.clone()],
+            keys: &["phases.1", "router.tap", "phases.baselines.head"],
+            description: Description { adapters: Vec::new(), ..usual.description },
+            ..usual
+        }),
+        StageKind::Baseline(Baseline::Shared) => {
+            let usual = all("baselines/shared");
+            let adapters = vec![adapter(SHARED, &shared(&usual.tasks))];
+            vec![StageSpec {
+                title: "baseline: one adapter for all tasks".into(),
+                changes: vec![phases.adapters.train.clone(), phases.baselines.shared.clone()],
+                steps_of_adapters: !phases.adapters.mixed,
+                keys: &["phases.1", "router.tap", "phases.baselines.shared"],
+                description: Description { adapters, ..usual.description }.without_task(experiment, SHARED),
+                ..usual
+            }]
+        }
+        StageKind::Baseline(Baseline::Full) => {
+            let usual = all("baselines/full");
+            let description = Description { adapters: Vec::new(), trained_backbone: true, ..usual.description };
+            vec![StageSpec {
+                title: "baseline: the whole backbone".into(),
+                changes: vec![phases.adapters.train.clone(), phases.baselines.full.clone()],
+                steps_of_adapters: !phases.adapters.mixed,
+                keys: &["phases.1", "router.tap", "phases.baselines.full"],
+                description: description.without_task(experiment, "full"),
+                trained: TrainedParts { backbone: true, ..usual.trained },
+                ..usual
+            }]
+        }
+    }
+}
+
+impl StageSpec {
+    /// Returns the first stage of a run.
+    pub fn first(experiment: &Experiment) -> Self {
+        all_stages(experiment).swap_remove(0)
+    }
+
+    /// Returns a stage that trains an adapter and a head for each of `tasks`, without a router. Other stages are
+    /// described by what differs.
+    fn usual(experiment: &Experiment, tasks: Vec<TaskConfig>, directory: &str) -> Self {
+        let name = Path::new(directory).file_name().unwrap_or_default().to_string_lossy();
+        let head = |task: &TaskConfig| HeadDescription { name: task.name.clone(), head: task.head.clone() };
+        Self {
+            title: String::new(),
+            seed: seeds::of_name(experiment.seed, &name),
+            directory: experiment.directory().join(directory),
+            task: None,
+            layout: Layout::Adapters,
+            parallel: Parallel::Steps,
+            changes: vec![experiment.phases.adapters.train.clone()],
+            steps_of_adapters: false,
+            groups: Vec::new(),
+            keys: &["phases.1", "router.tap"],
+            description: Description {
+                adapters: tasks.iter().map(|task| adapter(&task.name, &task.lora)).collect(),
+                heads: tasks.iter().map(head).collect(),
+                router: experiment.router.clone(),
+                backbone: experiment.model.to_string(),
+                trained_backbone: false,
+            },
+            policy: RoutingPolicy::Oracle,
+            loss: experiment.loss.clone(),
+            trained: TrainedParts {
+                backbone: false,
+                adapters: true,
+                heads: true,
+                alignment: true,
+                router: true,
+                router_temperature: experiment.router.learn_temperature,
+                router_confidence: false,
+            },
+            order: SampleOrder::Tasks { temperature: None, curriculum: None },
+            starts_from: None,
+            tasks,
+        }
+    }
+
+    /// Returns the stage with the adapter and the head of one task alone, or with those that it has for all tasks, and
+    /// without the router.
+    pub(super) fn only(&self, task: usize) -> Self {
+        Self { description: self.description.only(task), policy: RoutingPolicy::Oracle, ..self.clone() }
+    }
+
+    /// Whether its model has a router.
+    pub(super) fn is_routed(&self) -> bool {
+        matches!(self.policy, RoutingPolicy::Router { .. })
+    }
+
+    /// Returns its training configuration: `train` with its changes. `steps` is the number of steps of all stages of
+    /// phase 1 together, where it takes as many.
+    ///
+    /// # Errors
+    /// When the result is invalid.
+    pub(super) fn train_config(&self, train: &TrainConfig, steps: Option<u64>) -> Result<TrainConfig, ConfigError> {
+        let Some((last, earlier)) = self.changes.split_last() else { return Ok(train.clone()) };
+        let mut config = earlier.iter().try_fold(train.clone(), |config, changes| phase_train(&config, changes))?;
+        if steps.is_some() {
+            (config.max_steps, config.epochs) = (steps, None);
+        }
+        phase_train(&config, last)
+    }
+
+    /// Returns the optimizer of its training configuration `train`, with its own parameter groups.
+    pub(super) fn optimizer(&self, train: &TrainConfig) -> OptimizerConfig {
+        let mut optimizer = train.optimizer.clone();
+        optimizer.groups.extend(self.groups.iter().cloned());
+        let trains_adapters = self.trained.adapters && !self.description.adapters.is_empty();
+        // A ratio for all phases in `train` does not apply to stages that train no adapter.
+        if self.layout == Layout::Adapters && !trains_adapters {
+            optimizer.lora_plus_ratio = None;
+        }
+        optimizer
+    }
+
+    /// Whether a key of the configuration affects its result.
+    pub(super) fn concerns(&self, key: &str) -> bool {
+        let is_own = |key: &str| self.keys.iter().any(|own| is_below(key, own));
+        match key.split('.').collect::<Vec<_>>()[..] {
+            // An added or removed task affects the stages that train all tasks.
+            ["tasks", name, ..] if !self.tasks.iter().any(|task| task.name == name) => self.task.is_none(),
+            ["tasks", _, "train", ..] => is_own("phases.1"),
+            ["phases" | "router", ..] => is_own(key),
+            _ => true,
+        }
+    }
+}
+
+impl Description {
+    /// Returns the description of a model that is not given the task: a backbone with a decoder has a single head,
+    /// called `name`. On a text backbone each task keeps its own, which identifies the task.
+    fn without_task(self, experiment: &Experiment, name: &str) -> Self {
+        if experiment.model.backbone.is_text() {
+            return self;
+        }
+        Self { heads: vec![HeadDescription { name: name.into(), head: HeadConfig::default() }], ..self }
+    }
+}
+
+/// Default name of an adapter in PEFT.
+const ADAPTER: &str = "default";
+/// Name of the adapter for all tasks.
+const SHARED: &str = "shared";
+
+fn adapter(name: &str, lora: &LoraConfig) -> AdapterDescription {
+    AdapterDescription { name: name.to_owned(), lora: lora.clone() }
+}
+
+/// Returns the configuration of one adapter with the summed ranks and all targets of the tasks' adapters. It has as
+/// many parameters as these together if all have the same targets, more otherwise.
+fn shared(tasks: &[TaskConfig]) -> LoraConfig {
+    let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
+    let scale = config.scale();
+    config.r = tasks.iter().map(|task| task.lora.r).sum();
+    config.lora_alpha *= scale / config.scale();
+    for target in tasks.iter().flat_map(|task| &task.lora.target_modules) {
+        if !config.target_modules.contains(target) {
+            config.target_modules.push(target.clone());
+        }
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns an experiment with two tasks.
+    fn two(phases: &str) -> Experiment {
+        let yaml = format!("{{train: {{max_steps: 50}}, tasks: [{{name: a}}, {{name: b}}], phases: {phases}}}");
+        serde_norway::from_str(&yaml).expect("an experiment")
+    }
+
+    fn directories(stages: &[StageSpec]) -> Vec<String> {
+        let below = |stage: &StageSpec| stage.directory.strip_prefix("runs/run").expect("in the run").to_owned();
+        stages.iter().map(|stage| below(stage).display().to_string()).collect()
+    }
+
+    #[test]
+    fn a_run_has_the_stages_of_its_tasks() {
+        assert_eq!(directories(&all_stages(&Experiment::default())), [""]);
+        let baselines = ["baselines/head/a", "baselines/head/b", "baselines/shared", "baselines/full"];
+        let with = |first: &[&'static str]| [first, &["phase2", "phase3"], &baselines].concat();
+        assert_eq!(directories(&all_stages(&two("{}"))), with(&["phase1/a", "phase1/b"]));
+        assert_eq!(directories(&all_stages(&two("{1: {mixed: true}}"))), with(&["phase1/all"]));
+        let own: Vec<Option<usize>> = all_stages(&two("{}")).iter().map(|stage| stage.task).collect();
+        assert_eq!(own, [Some(0), Some(1), None, None, Some(0), Some(1), None, None]);
+    }
+
+    #[test]
+    fn changes_of_phase_task_and_baseline_come_one_after_the_other() {
+        let mut experiment = two("{1: {train: {log_every: 3, accumulation: 2}}, baselines: {head: {log_every: 9}}}");
+        experiment.tasks[1].train.insert("log_every".into(), 4.into());
+        let of = |kind: StageKind, at: usize| {
+            let config = stages(&experiment, kind)[at].train_config(&experiment.train, Some(70)).expect("valid");
+            (config.max_steps, config.accumulation, config.log_every, config.checkpoint.metric)
+        };
+        let error = || "error".to_owned();
+        assert_eq!(of(Phase::Adapters.into(), 0), (Some(70), 2, 3, error()));
+        assert_eq!(of(Phase::Adapters.into(), 1), (Some(70), 2, 4, error()));
+        assert_eq!(of(Baseline::Head.into(), 1), (Some(70), 2, 9, error()));
+        assert_eq!(of(Baseline::Full.into(), 0), (Some(70), 2, 3, error()));
+        let router = stages(&experiment, Phase::Router)[0].train_config(&experiment.train, None).expect("valid");
+        assert_eq!((router.max_steps, router.accumulation), (Some(50), 1));
+        let model = stages(&experiment, StageKind::Model)[0].train_config(&experiment.train, Some(70));
+        assert_eq!(model.expect("valid"), experiment.train, "`train` is for it alone");
+    }
+
+    #[test]
+    fn a_baseline_of_all_tasks_takes_the_steps_of_phase_1_unless_told_otherwise() {
+        let experiment = two("{baselines: {full: {max_steps: 20}}}");
+        let steps = |baseline| {
+            let spec = stages(&experiment, baseline).swap_remove(0);
+            let config = spec.train_config(&experiment.train, Some(70)).expect("valid");
+            (spec.steps_of_adapters, config.max_steps)
+        };
+        assert_eq!([Baseline::Shared, Baseline::Full].map(steps), [(true, Some(70)), (true, Some(20))]);
+        assert!(!stages(&two("{1: {mixed: true}}"), Baseline::Full)[0].steps_of_adapters);
+    }
+
+    #[test]
+    fn a_key_concerns_the_stages_whose_result_it_affects() {
+        let experiment = two("{}");
+        let concerned = |key: &str| {
+            let all = all_stages(&experiment);
+            directories(&all.into_iter().filter(|stage| stage.concerns(key)).collect::<Vec<_>>()).join(" ")
+        };
+        let everywhere = concerned("seed");
+        assert_eq!(everywhere.split(' ').count(), 8);
+        assert_eq!(concerned("router.tap"), everywhere);
+        assert_eq!(concerned("router.hidden"), "phase2 phase3");
+        assert_eq!(concerned("phases.2.losses.task"), "phase2");
+        assert_eq!(concerned("phases.3.gumbel.decay"), "phase2 phase3");
+        assert_eq!(concerned("phases.3.gates"), "phase3");
+        let unrouted = "phase1/a phase1/b baselines/head/a baselines/head/b baselines/shared baselines/full";
+        assert_eq!(concerned("phases.1.train.log_every"), unrouted);
+        assert_eq!(concerned("phases.baselines.head.lr"), "baselines/head/a baselines/head/b");
+        assert_eq!(concerned("phases.baselines.full.lr"), "baselines/full");
+        assert_eq!(concerned("tasks.a.train.lr"), "phase1/a baselines/head/a baselines/shared baselines/full");
+        let of_all = "phase2 phase3 baselines/shared baselines/full";
+        assert_eq!(concerned("tasks.gone"), of_all);
+        assert_eq!(
+            concerned("tasks.b.lora.r"),
+            "phase1/b phase2 phase3 baselines/head/b baselines/shared baselines/full"
+        );
+    }
+
+    #[test]
+    fn only_stages_that_train_adapters_keep_a_ratio_of_all_phases() {
+        let mut experiment = two("{3: {lr: {router: 0.1}}}");
+        experiment.train.optimizer.lora_plus_ratio = Some(4.0);
+        let kept = |stage: &StageSpec| stage.optimizer(&experiment.train).lora_plus_ratio.is_some();
+        let all = all_stages(&experiment);
+        let with: Vec<StageSpec> = all.iter().filter(|stage| kept(stage)).cloned().collect();
+        assert_eq!(directories(&with), ["phase1/a", "phase1/b", "phase3", "baselines/shared"]);
+        assert!(kept(&StageSpec::first(&Experiment::default())), "`train` is for it alone");
+        let groups: Vec<usize> = all.iter().map(|stage| stage.optimizer(&experiment.train).groups.len()).collect();
+        assert_eq!(groups, [0, 0, 0, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_stage_for_one_task_has_its_adapter_and_head_and_no_router() {
+        let experiment = two("{}");
+        let names = |stage: StageSpec| {
+            let Description { adapters, heads, .. } = stage.description;
+            let adapters: Vec<String> = adapters.into_iter().map(|adapter| adapter.name).collect();
+            (adapters.join(" "), heads.into_iter().map(|head| head.name).collect::<Vec<_>>().join(" "))
+        };
+        let pair = |adapter: &str, head: &str| (adapter.to_owned(), head.to_owned());
+        let joint = stages(&experiment, Phase::Joint).swap_remove(0);
+        assert!(joint.is_routed() && !joint.only(1).is_routed());
+        assert_eq!((names(joint.only(1)), names(joint)), (pair("b", "b"), pair("a b", "a b")));
+        assert_eq!(names(stages(&experiment, Phase::Adapters)[1].only(1)), pair("b", "b"));
+        assert_eq!(names(stages(&experiment, Baseline::Shared)[0].only(1)), pair("shared", "shared"));
+        assert_eq!(names(stages(&experiment, Baseline::Full)[0].only(1)), pair("", "full"));
+        assert_eq!(names(StageSpec::first(&Experiment::default()).only(0)), pair("", ""));
+    }
+}
