@@ -299,8 +299,9 @@ impl Stage {
     fn fresh(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let experiment = &*setup.experiment;
         let alignment = &self.loss(experiment).alignment;
+        let classes = if alignment.elements > 0.0 { experiment.element_classes()? } else { 0 };
         if self.is_plain(experiment) {
-            return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, &setup.device));
+            return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, classes, &setup.device));
         }
         let (adapters, heads) = (self.adapters(experiment), self.heads(experiment));
         let loras: Vec<LoraConfig> = adapters.into_iter().map(|adapter| adapter.lora).collect();
@@ -310,7 +311,7 @@ impl Stage {
             .map_err(|source| RunError::Adapt { task: self.title(experiment), source })?;
         let routed = matches!(self, Self::Router | Self::Joint);
         let model = if routed { model.with_router(&experiment.router, device) } else { model };
-        Ok(if alignment.is_on() { model.with_alignment(alignment, device) } else { model })
+        Ok(if alignment.is_on() { model.with_alignment(alignment, classes, device) } else { model })
     }
 
     /// Returns its initial model, with trained parameters marked.
