@@ -13,6 +13,7 @@ mod reader;
 mod table;
 #[cfg(test)]
 mod tests;
+mod words;
 mod workspace;
 
 use error::StructureError;
@@ -104,6 +105,11 @@ fn code(
     findings: &mut Vec<Finding>,
 ) -> Result<usize, StructureError> {
     let tree = reader::read(root)?;
+    for file in &tree.files {
+        let source = std::fs::read_to_string(file)
+            .map_err(|e| StructureError::Source { file: file.clone(), reason: e.to_string() })?;
+        findings.extend(words::check(&package.name, &show(file), &source));
+    }
     findings.extend(backends::check_code(package, &tree, show));
     let arrows = circles::arrows(&tree);
     let circles = circles::circles(tree.files.len(), &arrows);
