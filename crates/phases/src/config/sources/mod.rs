@@ -2,6 +2,8 @@
 
 mod list;
 mod synthesised;
+#[cfg(test)]
+mod tests;
 mod written;
 
 pub use list::Sources;

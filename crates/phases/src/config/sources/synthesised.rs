@@ -3,7 +3,7 @@
 use super::super::ConfigError;
 use crate::kinds;
 use std::fmt::{Display, Formatter};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use undertone_data::limits::MOST_SAMPLES;
 use undertone_data::options::{Options, OptionsError, merged};
 use undertone_data::source::SpeechSource;
@@ -39,8 +39,10 @@ impl Default for Synthesised {
 
 /// Returns the options of the default kind, with the defaults of all keys.
 pub(super) fn default_options() -> Options {
-    let complete = |kind: Arc<dyn SpeechSource>| kind.complete(&Options::new()).ok();
-    kinds::default().and_then(complete).unwrap_or_default()
+    // The default kind does not change once there is one.
+    static DEFAULT: OnceLock<Options> = OnceLock::new();
+    let Some(kind) = kinds::default() else { return Options::new() };
+    DEFAULT.get_or_init(|| kind.complete(&Options::new()).unwrap_or_default()).clone()
 }
 
 impl Display for Synthesised {
