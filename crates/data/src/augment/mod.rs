@@ -85,7 +85,7 @@ impl Augment {
         let times = self.speed(audio, draw);
         let reverberant = self.reverb.apply(audio, &mut Stream::Reverb.of(draw));
         let noisy = self.noise.apply(audio, &mut Stream::Noise.of(draw));
-        let changed = self.effects.iter().fold(false, |changed, effect| effect.apply(audio, draw) || changed);
+        let changed = self.effects.iter().filter(|effect| effect.apply(audio, draw)).count() > 0;
         let louder = self.volume(audio, &mut Stream::Volume.of(draw));
         if reverberant || noisy || changed || louder {
             level::limit(audio, before.max(1.0));
