@@ -14,6 +14,7 @@ fn shipped() -> Vec<PathBuf> {
 
 #[test]
 fn every_shipped_configuration_parses_and_says_how_to_run_it() {
+    undertone::register().expect("registered");
     for path in shipped() {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         if let Err(error) = Experiment::load(Some(&path), &[]) {
@@ -30,6 +31,7 @@ fn every_shipped_configuration_parses_and_says_how_to_run_it() {
 
 #[test]
 fn every_shipped_configuration_is_what_the_schema_describes() {
+    undertone::register().expect("registered");
     let schema = Experiment::schema();
     let validator = jsonschema::validator_for(&schema).expect("a schema");
     for path in shipped() {
@@ -59,6 +61,7 @@ fn every_shipped_configuration_is_what_the_schema_describes() {
 /// Model, data and batches of the first stage; what needs files that are not here names one of them.
 #[test]
 fn every_shipped_configuration_builds_or_names_what_is_missing() {
+    undertone::register().expect("registered");
     let mut built = 0;
     for path in shipped() {
         let experiment = Experiment::load(Some(&path), &["device=cpu".into()]).expect("checked by the test above");

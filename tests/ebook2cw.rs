@@ -9,6 +9,7 @@ use undertone::phases::{ModelConfig, Transcriber};
 
 #[test]
 fn the_bundled_model_reads_what_ebook2cw_keys() {
+    undertone::register().expect("registered");
     let device = DeviceSpec::Cpu.resolve().expect("a CPU");
     let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
     let transcriber = Transcriber::new(whisper, &device, None, None).expect("a transcriber");

@@ -204,6 +204,23 @@ fn a_model_that_is_not_there_is_answered_with_what_is_bundled() {
 }
 
 #[test]
+fn a_model_that_cannot_write_what_its_folder_says_that_it_reads_is_refused() {
+    let place = Place::default();
+    place.write("clip.wav", undertone_tests::wav(&[0.0; 1600]));
+    place.run(&["export", "--model", "whisper-nano-cw", "--out", "nano"]);
+    let transcribe = ["transcribe", "--model", "nano", "clip.wav"];
+    assert_eq!(place.run(&transcribe).status, Some(0));
+    let read = |name: &str| std::fs::read_to_string(place.path(name)).expect(name);
+    let tokenizer = read("nano/tokenizer.json");
+    let without = tokenizer.replace("\"Q\":", "\"Ø\":");
+    assert_ne!(without, tokenizer);
+    place.write("nano/tokenizer.json", without);
+    place.run(&transcribe).assert_refusal(&["`cw`", "'Q'", "generation_config.json"]);
+    place.write("nano/generation_config.json", read("nano/generation_config.json").replace("\"cw\"", "\"runes\""));
+    place.run(&transcribe).assert_refusal(&["`reader`", "`runes`"]);
+}
+
+#[test]
 fn the_bundled_model_is_exported_by_its_name() {
     let place = Place::default();
     let outcome = place.run(&["export", "--model", "whisper-nano-cw", "--dtype", "f16", "--out", "nano"]);

@@ -23,6 +23,8 @@ pub struct Place {
 
 impl Default for Place {
     fn default() -> Self {
+        // Some tests read configurations in their own process.
+        undertone::register().expect("registered");
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("tmp")).expect("a directory");
         Self { dir }

@@ -7,6 +7,7 @@ use undertone::phases::{Experiment, Session, Transcriber};
 
 #[test]
 fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
+    undertone::register().expect("registered");
     let dir = tempfile::tempdir().expect("a directory");
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/cw-contest.yaml");
     let settings = [

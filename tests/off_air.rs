@@ -9,6 +9,7 @@ use undertone::phases::Transcriber;
 
 #[test]
 fn the_bundled_model_reads_radio() {
+    undertone::register().expect("registered");
     let device = DeviceSpec::Cpu.resolve().expect("a CPU");
     let transcriber = Transcriber::load(Path::new("whisper-nano-cw"), &device, None, None).expect("a transcriber");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/off-air/manifest.csv");

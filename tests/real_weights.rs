@@ -11,6 +11,7 @@ use undertone_testing::shared;
 
 #[test]
 fn whisper_tiny_en_reads_ljspeech() {
+    undertone::register().expect("registered");
     let (Some(model), Some(clips), Some(spellings)) = (
         shared("models/whisper-tiny.en"),
         shared("data/speech-en/metadata.csv"),
@@ -36,6 +37,7 @@ fn whisper_tiny_en_reads_ljspeech() {
 
 #[test]
 fn openais_vocabulary_spells_every_text() {
+    undertone::register().expect("registered");
     let Some(tokenizer) = shared("models/whisper-tokenizer/tokenizer.json") else { return };
     let tokenizer = WhisperTokenizer::from_bytes(std::fs::read(tokenizer).expect("read")).expect("a tokenizer");
     for text in ["", " a  b ", "Grüße, 世界! \u{1F600}\u{0}\u{7f}\u{a0}\u{ad}\r\n\t", "ﬁ e\u{301} \u{e9}"] {

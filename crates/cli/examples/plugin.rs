@@ -55,10 +55,10 @@ impl Dataset for Calls {
             let hz = 400.0 + 100.0 * *digit as f32;
             (0..1600).map(move |n| 0.3 * (TAU * hz * n as f32 / 16e3).sin()).chain([0.0; 1600])
         };
-        Ok(Utterance {
-            audio: digits.iter().flat_map(tone).collect(),
-            text: digits.iter().map(ToString::to_string).collect(),
-        })
+        Ok(Utterance::new(
+            digits.iter().flat_map(tone).collect(),
+            digits.iter().map(ToString::to_string).collect::<String>(),
+        ))
     }
 
     fn name(&self, index: usize) -> String {

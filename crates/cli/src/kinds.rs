@@ -2,6 +2,8 @@
 
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
+use undertone::data::augment::{self, Effect};
+use undertone::data::reader::{self, Reader};
 use undertone::data::source::{self, SpeechSource};
 use undertone::metrics::registry::{self as metrics, TextMetric};
 use undertone::phases::backbone::{self, LoadText};
@@ -30,9 +32,19 @@ impl Kinds {
         self.noted(optimizers::register::<R>())
     }
 
-    /// Adds a source of speech: `data: {train: {synth: name, config: {…}}}`.
+    /// Adds a source of speech: `data: {train: {synth: name, options: {…}}}`.
     pub fn source(self, source: impl SpeechSource + 'static) -> Self {
         self.noted(source::register(source))
+    }
+
+    /// Adds an augmentation of recordings: `data: {augment: {name: {…}}}`.
+    pub fn augmentation(self, effect: impl Effect + 'static) -> Self {
+        self.noted(augment::register(effect))
+    }
+
+    /// Adds a reader: `"reader": "name"` in a model's `generation_config.json`.
+    pub fn reader(self, reader: impl Reader + 'static) -> Self {
+        self.noted(reader::register(reader))
     }
 
     /// Adds a text encoder architecture: `model: {backbone: name, path: folder}`.

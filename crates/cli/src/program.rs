@@ -46,11 +46,12 @@ impl Program {
             Ok(arguments) => arguments,
             Err(asked) => return answered(&asked),
         };
+        let registered = undertone::register().map_err(Failure::bad_input);
         let run = || {
             catch_backend_failure(|| run(command, log_format))
                 .unwrap_or_else(|failure| Err(Failure::of_backend(failure)))
         };
-        let result = logging::start(log_format).and_then(|()| run());
+        let result = registered.and_then(|()| logging::start(log_format)).and_then(|()| run());
         ended(result, log_format)
     }
 

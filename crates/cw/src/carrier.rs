@@ -3,13 +3,13 @@
 //! Amplitudes are relative to the wanted carrier's without fading, which is 1; its power is therefore 1/2.
 
 use super::CwChirpInfo;
-use rand::RngExt;
-use rand_chacha::ChaCha8Rng;
-use std::f64::consts::TAU;
-use undertone_data::radio::{
+use crate::radio::{
     DrawnDrift, DrawnFading, RATE,
     channel::{BLOCK, carrier_hz, fading, walk},
 };
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use std::f64::consts::TAU;
 
 /// One station's carrier at the receiver.
 pub(super) struct Carrier {

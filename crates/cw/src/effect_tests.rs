@@ -4,10 +4,10 @@ use super::{
     tests::{any_config, band, detect, fixed, key_downs, mean_power, one, plain},
     *,
 };
-use proptest::prelude::*;
-use undertone_data::radio::{
+use crate::radio::{
     Agc, AudioBand, Codec, Echo, Floor, Flutter, Gate, Hum, LowRate, Overload, Path, Receiver, Recorder, SteepBand,
 };
+use proptest::prelude::*;
 
 /// Only the keyed carrier, but without `clean`, so that an effect that a test switches on is audible.
 fn bare() -> CwConfig {

@@ -1,11 +1,11 @@
 //! Sounds of a clip without a sender, besides noise: a carrier, speech, music.
 
+use crate::radio::{RATE, channel};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::{PI, TAU};
 use undertone_data::bounds::{BoundsError, number};
-use undertone_data::radio::{RATE, channel};
 use undertone_data::random::{between, chance, pick, weighted, whole};
 
 /// Weights of the sounds of a clip without a sender (`idle`). By default noise alone.

@@ -3,11 +3,9 @@
 use super::{
     CwConfig, CwHabitsInfo, CwIdleSound, CwMuting, CwSource, CwTransmitterInfo, keying::Fist, stream::Stream, text,
 };
+use crate::radio::{DrawnDrift, DrawnFading, DrawnPath, DrawnReceiver, DrawnRecorder, DrawnStatic, DrawnStation};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use undertone_data::radio::{
-    DrawnDrift, DrawnFading, DrawnPath, DrawnReceiver, DrawnRecorder, DrawnStatic, DrawnStation,
-};
 use undertone_data::random::{between, chance, either_way, whole};
 
 /// Parameters with which a clip was made. An effect that the clip does not have is `None`.

@@ -2,7 +2,7 @@
 //!
 //! [`CwSynth::sample`] is a pure function of a seed, a [`CwConfig`] and an index, so a data set is a range of indices.
 //! A clip is made in the same steps as on the air: a text is composed (`text`, `contest`, `callsign`) and keyed
-//! (`keying`), and passes through the channel of [`undertone_data::radio`]. The [`CwTask`] selects the label: every
+//! (`keying`), and passes through the channel of [`radio`]. The [`CwTask`] selects the label: every
 //! character, only the callsigns, a line of the log, plain English, or formal traffic.
 //!
 //! The crate is a source like any other: nothing in `undertone-data` depends on it, and it depends on no model, loader
@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod augment;
 mod calls;
 mod callsign;
 mod carrier;
@@ -36,12 +37,15 @@ mod log;
 mod message;
 pub mod morse;
 mod narrow;
+pub mod radio;
+mod reader;
 mod source;
 mod stations;
 mod stream;
 mod synth;
 mod task;
 mod text;
+mod timing;
 mod traffic;
 mod transmitter;
 mod utterances;
@@ -54,15 +58,18 @@ mod task_tests;
 #[cfg(test)]
 mod tests;
 
+pub use augment::RadioEffect;
 pub use config::{CwChirp, CwConfig, CwCut, CwFarnsworth, CwHand, CwMuting, CwText};
 pub use habits::{CwHabits, CwHabitsInfo};
 pub use idle::{CwIdle, CwIdleSound};
 pub use info::{CwChirpInfo, CwHandInfo, CwInfo};
 pub use narrow::narrowed;
+pub use reader::MorseReader;
 pub use source::CwSource;
 pub use stations::MorseStations;
 pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
 pub use task::{CwTask, UnknownTask};
+pub use timing::{ELEMENT_CLASSES, timing};
 pub use transmitter::{CwBackwave, CwClicks, CwDistortion, CwRipple, CwTransmitter, CwTransmitterInfo};
-pub use utterances::MorseSource;
+pub use utterances::{MorseSource, register};
 pub use validate::CwError;

@@ -1,10 +1,11 @@
 //! Analysis of Morse recordings without a model: whether a tone is keyed, its pitch, speed and level, and the gaps
 //! between characters at which a long recording can be cut.
 
+use crate::radio::{RATE, carrier_pitch};
 use std::f64::consts::TAU;
 use std::ops::Range;
 use undertone_data::cut;
-use undertone_data::radio::{RATE, carrier_pitch};
+use undertone_data::reader::Piece;
 
 /// A keyed tone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,15 +18,6 @@ pub struct KeyedTone {
     /// Power of the tone, key down, over that of the noise between marks in 500 Hz, in decibels; infinite without
     /// noise.
     pub snr_db: f64,
-}
-
-/// A piece of a long recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Range of its samples.
-    pub samples: Range<usize>,
-    /// Whether the gap before it is a word gap.
-    pub begins_word: bool,
 }
 
 /// Samples between two values of an envelope: 5 ms.

@@ -1,8 +1,8 @@
 //! Extraction of the strongest tone of a recording that contains other stations.
 
 use super::listen::averaged;
+use crate::radio::{RATE, carrier_pitch};
 use std::f64::consts::TAU;
-use undertone_data::radio::{RATE, carrier_pitch};
 
 /// Frequency that the tone is moved to, in hertz: a usual pitch, far from both ends of the usual range.
 const PITCH_HZ: f64 = 700.0;

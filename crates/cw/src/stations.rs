@@ -6,25 +6,15 @@ use super::{
     keying::{self, Fist, JITTER_LIMIT, Keyed},
     morse, text,
 };
+use crate::radio::{DrawnStation, OtherStations, RATE, channel};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use undertone_data::radio::{DrawnStation, OtherStations, RATE, channel};
 use undertone_data::random::pick;
 
 /// Rise and fall time of the stations that [`MorseStations`] keys, in milliseconds.
 const RISE_MS: f32 = 5.0;
 
 /// Synthesiser of Morse stations, for the interference that augmentation adds to recordings.
-///
-/// ```
-/// # use std::sync::Arc;
-/// # use undertone_cw::MorseStations;
-/// # use undertone_data::augment::{Augment, AugmentConfig};
-/// let mut config = AugmentConfig::default();
-/// config.radio.p = 0.5;
-/// let augment = Augment::with_stations(&config, 480_000, Arc::new(MorseStations))?;
-/// # Ok::<(), undertone_data::augment::AugmentError>(())
-/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MorseStations;
 
@@ -73,8 +63,8 @@ pub(super) fn key(text: &str, fist: &Fist, time: std::ops::Range<f64>, rng: &mut
 mod tests {
     use super::super::{CwConfig, CwSynth, tests::plain};
     use super::*;
+    use crate::radio::{Interference, RadioChannel, Static, carrier_pitch};
     use std::f64::consts::TAU;
-    use undertone_data::radio::{Interference, RadioChannel, Static, carrier_pitch};
 
     fn off() -> RadioChannel {
         let mut channel = RadioChannel { p: 1.0, ..RadioChannel::default() };
@@ -107,7 +97,7 @@ mod tests {
         for scale in [1.0, 0.01] {
             let clean: Vec<f32> = tone(900.0, 8.0).iter().map(|sample| scale * sample).collect();
             let mut audio = clean.clone();
-            assert!(channel.apply(Some(&MorseStations), &mut audio, 9));
+            assert!(channel.transmit(Some(&MorseStations), &mut audio, 9));
             let added: Vec<f32> = audio.iter().zip(&clean).map(|(a, b)| (a - b) / scale).collect();
             let loudest = added.iter().fold(0f32, |peak, sample| peak.max(sample.abs()));
             assert!((0.1..1.0).contains(&loudest), "{loudest}");

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use undertone_data::random;
 
 /// Generators of a clip's effects beyond its keying and its first channel, which draw from the clip's own generator. So
-/// one effect does not change the draws of another. Their numbers are distinct from those of [`undertone_data::radio`],
+/// one effect does not change the draws of another. Their numbers are distinct from those of [`crate::radio`],
 /// and never change, because a seed's results depend on them.
 #[derive(Clone, Copy)]
 pub(super) enum Stream {

@@ -10,10 +10,10 @@ use super::{
     stream::{self, Stream},
     text, transmitter,
 };
+use crate::radio::{Filter, RATE, channel};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use std::ops::Range;
-use undertone_data::radio::{Filter, RATE, channel};
 use undertone_data::random::{self, between};
 
 /// Samples per second of every clip.

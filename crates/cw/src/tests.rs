@@ -1,10 +1,10 @@
 //! Checks of the audio: timing, purity of tone, noise, and whether its content matches the label.
 
 use super::{morse, *};
+use crate::radio::{Drift, Fading, Interference, ReceiverFilter, Static};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use realfft::{RealFftPlanner, num_complex::Complex};
-use undertone_data::radio::{Drift, Fading, Interference, ReceiverFilter, Static};
 use undertone_data::random::Range;
 
 const RATE: f64 = 16_000.0;

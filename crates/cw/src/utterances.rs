@@ -1,15 +1,20 @@
 //! The synthesiser as a source that configurations can select by name.
 
-use super::{CwConfig, CwSynth};
+use super::{CwConfig, CwSynth, CwTask, ELEMENT_CLASSES, MorseReader, RadioEffect, morse, timing};
+use schemars::{Schema, SchemaGenerator};
+use std::sync::OnceLock;
+use undertone_data::augment;
 use undertone_data::loader::{Dataset, SampleError};
-use undertone_data::source::{SourceRequest, SpeechSource, Utterance, Utterances};
+use undertone_data::options::{self, Options, OptionsError};
+use undertone_data::reader;
+use undertone_data::source::{self, Alphabet, NameTaken, SourceRequest, SpeechSource, Utterance, Utterances};
 
 /// The source `cw`, whose keys are those of [`CwConfig`]. The clips differ in every epoch.
 ///
 /// ```
 /// use undertone_data::source::{self, SourceRequest};
 ///
-/// source::register(undertone_cw::MorseSource)?;
+/// undertone_cw::register()?;
 /// let request = SourceRequest { config: serde_json::json!({"wpm": [20, 25]}), samples: 4, seed: 42 };
 /// let clips = source::open("cw", &request)?;
 /// assert_ne!(clips.get(0, 0)?, clips.get(0, 1)?);
@@ -17,6 +22,21 @@ use undertone_data::source::{SourceRequest, SpeechSource, Utterance, Utterances}
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MorseSource;
+
+/// Registers [`MorseSource`] as the source of configurations that name none, [`MorseReader`] and [`RadioEffect`]. Further
+/// calls change nothing.
+///
+/// # Errors
+/// If another source, reader or augmentation has the name `cw`.
+pub fn register() -> Result<(), NameTaken> {
+    static REGISTERED: OnceLock<Result<(), NameTaken>> = OnceLock::new();
+    let register = || {
+        source::register_default(MorseSource)?;
+        reader::register(MorseReader)?;
+        augment::register(RadioEffect)
+    };
+    REGISTERED.get_or_init(register).clone()
+}
 
 impl SpeechSource for MorseSource {
     fn name(&self) -> &str {
@@ -26,6 +46,32 @@ impl SpeechSource for MorseSource {
     fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError> {
         let config: CwConfig = serde_json::from_value(request.config.clone())?;
         Ok(Box::new(Clips { synth: CwSynth::new(config, request.seed)?, samples: request.samples }))
+    }
+
+    fn complete(&self, options: &Options) -> Result<Options, OptionsError> {
+        let config: CwConfig = options::read(options)?;
+        config.validate().map_err(|error| OptionsError::Value(error.to_string()))?;
+        Ok(options::write(&config))
+    }
+
+    fn schema(&self, generator: &mut SchemaGenerator) -> Option<Schema> {
+        Some(generator.subschema_for::<CwConfig>())
+    }
+
+    /// 45 words per minute are 4.5 characters a second. The limit is twice that, for texts of short characters.
+    fn alphabet(&self) -> Option<Alphabet> {
+        Some(Alphabet { characters: morse::alphabet().collect(), most_per_second: 9.0 })
+    }
+
+    fn reader(&self) -> Option<&str> {
+        Some("cw")
+    }
+
+    fn element_classes(&self, options: &Options) -> Result<usize, String> {
+        match options::read::<CwConfig>(options).map_err(|error| error.to_string())?.task {
+            CwTask::Copy => Ok(ELEMENT_CLASSES),
+            task => Err(format!("the task `{task}` writes something else than what is sent")),
+        }
     }
 }
 
@@ -43,7 +89,7 @@ impl Dataset for Clips {
 
     fn get(&self, index: usize, epoch: u64) -> Result<Utterance, SampleError> {
         let clip = self.synth.sample(epoch.wrapping_mul(self.samples as u64).wrapping_add(index as u64));
-        Ok(Utterance { audio: clip.audio, text: clip.text })
+        Ok(Utterance { audio: clip.audio, text: clip.text, timing: Some(timing(&clip.marks)) })
     }
 
     fn name(&self, index: usize) -> String {
@@ -77,5 +123,26 @@ mod tests {
         let refused = |config| MorseSource.open(&request(config)).err().unwrap().to_string();
         assert!(refused(serde_json::json!({"wmp": 20})).contains("unknown field `wmp`"));
         assert!(refused(serde_json::json!({"wpm": [30, 20]})).starts_with("wpm is [30, 20]"));
+    }
+
+    #[test]
+    fn options_are_completed_or_refused_by_the_name_of_their_key() {
+        let options = |value: serde_json::Value| value.as_object().unwrap().clone();
+        let all = MorseSource.complete(&options(serde_json::json!({"wpm": [20.5, 25]}))).unwrap();
+        assert_eq!((&all["wpm"], &all["task"]), (&serde_json::json!([20.5, 25.0]), &serde_json::json!("copy")));
+        assert_eq!(MorseSource.complete(&all).unwrap(), all);
+        let refused = |value| MorseSource.complete(&options(value)).unwrap_err().to_string();
+        assert!(refused(serde_json::json!({"text": {"wrods": 1}})).starts_with("`text.wrods`: there is no such key"));
+        assert!(refused(serde_json::json!({"wpm": [30, 20]})).starts_with("wpm is [30, 20]"));
+    }
+
+    #[test]
+    fn only_copied_text_has_a_timing() {
+        let classes = |task: &str| {
+            let options = serde_json::json!({"task": task});
+            MorseSource.element_classes(options.as_object().unwrap())
+        };
+        assert_eq!(classes("copy"), Ok(ELEMENT_CLASSES));
+        assert!(classes("log").unwrap_err().contains("`log`"));
     }
 }

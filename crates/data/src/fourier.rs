@@ -21,7 +21,7 @@ fn inverse(length: usize) -> Arc<dyn ComplexToReal<f32>> {
 }
 
 /// Returns the signal of `length` samples with this spectrum of `length / 2 + 1` bins, without the factor 1/length.
-pub(crate) fn signal(spectrum: &mut [Complex<f32>], length: usize) -> Vec<f32> {
+pub fn signal(spectrum: &mut [Complex<f32>], length: usize) -> Vec<f32> {
     // The first and last bin of a real signal's spectrum are real. With that and the right sizes, the transform cannot
     // fail.
     if let [first, .., last] = spectrum {
@@ -35,7 +35,7 @@ pub(crate) fn signal(spectrum: &mut [Complex<f32>], length: usize) -> Vec<f32> {
 }
 
 /// Returns the spectrum of a signal padded with silence to `length` samples.
-pub(crate) fn spectrum(signal: &[f32], length: usize) -> Vec<Complex<f32>> {
+pub fn spectrum(signal: &[f32], length: usize) -> Vec<Complex<f32>> {
     let forward = forward(length);
     let mut input = signal.to_vec();
     input.resize(length, 0.0);
@@ -47,7 +47,7 @@ pub(crate) fn spectrum(signal: &[f32], length: usize) -> Vec<Complex<f32>> {
 
 /// Returns the analytic signal: its real part is the signal, its imaginary part the signal shifted by a quarter of a
 /// turn at every frequency.
-pub(crate) fn analytic(signal: &[f32]) -> Vec<Complex<f32>> {
+pub fn analytic(signal: &[f32]) -> Vec<Complex<f32>> {
     let length = signal.len().next_power_of_two().max(2);
     let mut spectrum = spectrum(signal, length);
     let scale = 1.0 / length as f32;
@@ -72,13 +72,13 @@ const MULTIPLE: usize = 1280;
 const GRID: usize = 4000;
 
 /// Returns the transform length for a whole signal of `length` samples.
-pub(crate) fn padded(length: usize) -> usize {
+pub fn padded(length: usize) -> usize {
     (length + MARGIN).next_multiple_of(MULTIPLE)
 }
 
 /// Multiplies every bin of a spectrum by `gain`, a function of its frequency from 0 to 1, where 1 is half the sample
 /// rate.
-pub(crate) fn weigh(spectrum: &mut [Complex<f32>], gain: impl Fn(f64) -> f64) {
+pub fn weigh(spectrum: &mut [Complex<f32>], gain: impl Fn(f64) -> f64) {
     let grid: Vec<f32> = (0..=GRID + 1).map(|n| gain(n as f64 / GRID as f64) as f32).collect();
     let step = GRID as f32 / spectrum.len().saturating_sub(1).max(1) as f32;
     for (n, bin) in spectrum.iter_mut().enumerate() {
@@ -90,7 +90,7 @@ pub(crate) fn weigh(spectrum: &mut [Complex<f32>], gain: impl Fn(f64) -> f64) {
 
 /// Filters a whole signal without delay. The gain is a function of frequency from 0 to 1, where 1 is half the sample
 /// rate.
-pub(crate) fn filter(audio: &mut [f32], gain: impl Fn(f64) -> f64) {
+pub fn filter(audio: &mut [f32], gain: impl Fn(f64) -> f64) {
     let length = padded(audio.len());
     let mut spectrum = spectrum(audio, length);
     weigh(&mut spectrum, |frequency| gain(frequency) / length as f64);
@@ -99,7 +99,7 @@ pub(crate) fn filter(audio: &mut [f32], gain: impl Fn(f64) -> f64) {
 }
 
 /// Returns the signal with another number of samples over the same time, band-limited to the lower of both rates.
-pub(crate) fn resample(audio: &[f32], length: usize) -> Vec<f32> {
+pub fn resample(audio: &[f32], length: usize) -> Vec<f32> {
     let mut bins = spectrum(audio, audio.len());
     bins.resize(length / 2 + 1, Complex::default());
     let scale = 1.0 / audio.len() as f32;
@@ -109,17 +109,17 @@ pub(crate) fn resample(audio: &[f32], length: usize) -> Vec<f32> {
 }
 
 /// Returns a complex forward transform of this length, without a factor.
-pub(crate) fn complex_forward(length: usize) -> Arc<dyn Fft<f32>> {
+pub fn complex_forward(length: usize) -> Arc<dyn Fft<f32>> {
     COMPLEX.with_borrow_mut(|planner| planner.plan_fft_forward(length))
 }
 
 /// Returns a complex inverse transform of this length, without a factor.
-pub(crate) fn complex_inverse(length: usize) -> Arc<dyn Fft<f32>> {
+pub fn complex_inverse(length: usize) -> Arc<dyn Fft<f32>> {
     COMPLEX.with_borrow_mut(|planner| planner.plan_fft_inverse(length))
 }
 
 /// Convolves `audio` with `taps` by overlap-add; returns `audio.len() + taps.len() - 1` samples.
-pub(crate) fn convolve(audio: &[f32], taps: &[f32]) -> Vec<f32> {
+pub fn convolve(audio: &[f32], taps: &[f32]) -> Vec<f32> {
     // Blocks are about three times as long as the response: twice that length would save little and not fit the CPU
     // cache.
     let length = (4 * taps.len()).next_power_of_two().max(4096);

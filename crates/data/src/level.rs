@@ -7,20 +7,22 @@ const PIECE: usize = 320;
 const SIGNAL: f64 = 1e-3;
 
 /// Converts decibels to a ratio of powers.
-pub(crate) fn ratio(db: f32) -> f64 {
+pub fn ratio(db: f32) -> f64 {
     10f64.powf(f64::from(db) / 10.0)
 }
 
-pub(crate) fn energy(audio: &[f32]) -> f64 {
+/// Returns the sum of the squared samples.
+pub fn energy(audio: &[f32]) -> f64 {
     audio.iter().map(|sample| f64::from(*sample) * f64::from(*sample)).sum()
 }
 
-pub(crate) fn peak(audio: &[f32]) -> f32 {
+/// Returns the largest absolute value.
+pub fn peak(audio: &[f32]) -> f32 {
     audio.iter().fold(0.0, |peak, sample| peak.max(sample.abs()))
 }
 
 /// Returns the mean power of the pieces that are not pauses; 0 for silence.
-pub(crate) fn signal_power(audio: &[f32]) -> f64 {
+pub fn signal_power(audio: &[f32]) -> f64 {
     let pieces: Vec<(f64, usize)> = audio.chunks(PIECE).map(|piece| (energy(piece), piece.len())).collect();
     let loudest = pieces.iter().map(|(energy, length)| energy / *length as f64).fold(0.0, f64::max);
     let signal = pieces.iter().filter(|(energy, length)| *energy >= SIGNAL * loudest * *length as f64);
@@ -28,14 +30,15 @@ pub(crate) fn signal_power(audio: &[f32]) -> f64 {
     if length == 0 { 0.0 } else { energy / length as f64 }
 }
 
-pub(crate) fn scale(audio: &mut [f32], gain: f64) {
+/// Multiplies every sample by `gain`.
+pub fn scale(audio: &mut [f32], gain: f64) {
     for sample in audio {
         *sample = (f64::from(*sample) * gain) as f32;
     }
 }
 
 /// Scales a clip down so that no sample exceeds `most`.
-pub(crate) fn limit(audio: &mut [f32], most: f32) {
+pub fn limit(audio: &mut [f32], most: f32) {
     let peak = peak(audio);
     if peak > most {
         scale(audio, f64::from(most) / f64::from(peak));

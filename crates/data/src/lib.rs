@@ -1,14 +1,14 @@
 //! Audio, features, text, data sets and the loader: everything up to a batch in host memory.
 //!
 //! Samples are [`clips`] of recordings or the output of a synthesiser. [`audio`] decodes and resamples, [`cut`] divides
-//! long recordings into pieces that fit the model, [`augment`] changes training samples ([`radio`] simulates the radio
-//! path) and [`features`] computes Whisper's log-mel spectrogram. A [`cache`] keeps results that are slow to compute.
+//! long recordings into pieces that fit the model, [`augment`] changes training samples and
+//! [`features`] computes Whisper's log-mel spectrogram. A [`cache`] keeps results that are slow to compute.
 //! The [`loader`] makes batches ahead of time, in an order that depends on seed and epoch alone. [`text`] has Whisper's
 //! text normalisers. [`records`] reads the data sets of text tasks. With the Cargo feature `burn`, `interop` adapts
 //! Burn's datasets to this crate and this crate's loader to Burn.
 //!
 //! The crate depends on no model and no tensor library: the collator decides the form of a batch, and batches are plain
-//! host memory. A synthesiser is a crate of its own on top of this one, for example `undertone-cw`.
+//! host memory. A synthesiser is a crate of its own on top of this one; it registers itself as a [`source`].
 //!
 //! ```
 //! use undertone_data::augment::{Augment, AugmentConfig, VolumeConfig};
@@ -29,15 +29,16 @@ pub mod cache;
 pub mod clips;
 pub mod cut;
 pub mod features;
-mod fourier;
+pub mod fourier;
 mod guarded;
 #[cfg(feature = "burn")]
 pub mod interop;
-mod level;
+pub mod level;
 pub mod limits;
 pub mod loader;
-pub mod radio;
+pub mod options;
 pub mod random;
+pub mod reader;
 pub mod records;
 pub mod source;
 pub mod text;

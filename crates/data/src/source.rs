@@ -22,7 +22,7 @@
 //!
 //!     fn get(&self, index: usize, _epoch: u64) -> Result<Utterance, SampleError> {
 //!         let audio = (0..1600 * (index + 1)).map(|n| (n as f32 * self.hz * 6.2832 / 16_000.0).sin()).collect();
-//!         Ok(Utterance { audio, text: "BEEP".into() })
+//!         Ok(Utterance::new(audio, "BEEP"))
 //!     }
 //!
 //!     fn name(&self, index: usize) -> String {
@@ -50,21 +50,63 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 pub use undertone_registry::NameTaken;
 use undertone_registry::{Kind, Registry};
 
 use crate::loader::{Dataset, SampleError};
+use crate::options::{Options, OptionsError};
 
 /// Audio and its transcript.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Utterance {
     /// Mono samples at 16 kHz, full scale being `[-1, 1]`.
     pub audio: Vec<f32>,
     /// The transcript.
     pub text: String,
+    /// Timing of the transcript, if the source knows it: targets of `loss.alignment`.
+    pub timing: Option<Timing>,
+}
+
+impl Utterance {
+    /// Returns an utterance without timing.
+    pub fn new(audio: Vec<f32>, text: impl Into<String>) -> Self {
+        Self { audio, text: text.into(), timing: None }
+    }
+}
+
+/// Times of an utterance's characters, and of the elements that these consist of. Where marks overlap, the later one
+/// in the list counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Timing {
+    /// Characters of the transcript.
+    pub characters: Vec<Mark<char>>,
+    /// Elements by their class, a number below [`SpeechSource::element_classes`]; `None` marks a time without a target.
+    /// Times without a mark have class 0.
+    pub elements: Vec<Mark<Option<usize>>>,
+}
+
+/// A label and its time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mark<L> {
+    /// Start, in seconds from the start of the audio.
+    pub start: f32,
+    /// End, in seconds from the start of the audio.
+    pub end: f32,
+    /// Label.
+    pub label: L,
+}
+
+/// Alphabet of a source's transcripts, for the vocabulary of a new model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alphabet {
+    /// All characters, each once, in an order that does not change.
+    pub characters: String,
+    /// Maximum number of characters per second.
+    pub most_per_second: f64,
 }
 
 /// Dataset that a source opens. [`Dataset::length`] is in seconds; for synthesised samples it is the maximum length.
@@ -91,6 +133,46 @@ pub trait SpeechSource: Send + Sync {
     /// # Errors
     /// Names the key, file or sample that is invalid, and a remedy.
     fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError>;
+
+    /// Checks options and returns them with the defaults of the keys that are left out, when a configuration is read.
+    /// By default they stay as they are, and [`open`](Self::open) checks them. See [`options`](crate::options).
+    ///
+    /// # Errors
+    /// Names the invalid key.
+    fn complete(&self, options: &Options) -> Result<Options, OptionsError> {
+        Ok(options.clone())
+    }
+
+    /// Returns the JSON Schema of the options, if there is one.
+    fn schema(&self, _: &mut SchemaGenerator) -> Option<Schema> {
+        None
+    }
+
+    /// Returns the alphabet of all transcripts, if it is limited: the vocabulary of a new model whose configuration
+    /// gives none. A model that cannot write it is refused.
+    fn alphabet(&self) -> Option<Alphabet> {
+        None
+    }
+
+    /// Returns the name of the [reader](crate::reader) for models that are trained on this source, if it is not speech.
+    /// They are saved with it.
+    fn reader(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the number of classes of [`Timing::elements`], for a source whose utterances have a timing with these
+    /// complete options.
+    ///
+    /// # Errors
+    /// The reason why they have none.
+    fn element_classes(&self, _: &Options) -> Result<usize, String> {
+        Err(format!("`{}` does not tell it", self.name()))
+    }
+
+    /// Returns the number of samples that validation has by default.
+    fn validation_samples(&self) -> usize {
+        64
+    }
 }
 
 /// Error of a source that cannot be opened.
@@ -116,6 +198,9 @@ pub enum SourceError {
 
 static SOURCES: Registry<Entry> = Registry::new("source", Vec::new);
 
+/// Name of the source that configurations without one use.
+static DEFAULT: OnceLock<String> = OnceLock::new();
+
 #[derive(Clone)]
 struct Entry(Arc<dyn SpeechSource>);
 
@@ -139,11 +224,45 @@ pub fn register(source: impl SpeechSource + 'static) -> Result<(), NameTaken> {
     SOURCES.register(Entry(Arc::new(source)))
 }
 
+/// As [`register`], for the source of configurations that name none. The first source registered as the default stays
+/// it.
+///
+/// # Errors
+/// If the name is already registered.
+pub fn register_default(source: impl SpeechSource + 'static) -> Result<(), NameTaken> {
+    let name = source.name().to_owned();
+    register(source)?;
+    DEFAULT.get_or_init(|| name);
+    Ok(())
+}
+
+/// Returns all kinds of source, in alphabetical order.
+pub fn all() -> Vec<Arc<dyn SpeechSource>> {
+    let mut all: Vec<Arc<dyn SpeechSource>> = SOURCES.all().into_iter().map(|Entry(source)| source).collect();
+    all.sort_by(|a, b| a.name().cmp(b.name()));
+    all
+}
+
 /// Returns the names of all kinds of source, in alphabetical order.
 pub fn names() -> Vec<String> {
-    let mut names: Vec<String> = SOURCES.all().iter().map(|source| source.0.name().to_owned()).collect();
-    names.sort();
-    names
+    all().iter().map(|source| source.name().to_owned()).collect()
+}
+
+/// Returns the kind of source that configurations without a name use, if one is registered as the default.
+pub fn default() -> Option<Arc<dyn SpeechSource>> {
+    SOURCES.get(DEFAULT.get()?).ok().map(|Entry(source)| source)
+}
+
+/// Returns the kind of source with this name.
+///
+/// # Errors
+/// If there is none.
+pub fn get(name: &str) -> Result<Arc<dyn SpeechSource>, SourceError> {
+    SOURCES.get(name).map(|Entry(source)| source).map_err(|_| {
+        let known = names();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        SourceError::Unknown { name: name.to_owned(), known }
+    })
 }
 
 /// Opens a source of this kind.
@@ -151,12 +270,7 @@ pub fn names() -> Vec<String> {
 /// # Errors
 /// If there is no such kind, or if the source returns an error.
 pub fn open(name: &str, request: &SourceRequest) -> Result<Box<Utterances>, SourceError> {
-    let Ok(Entry(source)) = SOURCES.get(name) else {
-        let known = names();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(SourceError::Unknown { name: name.to_owned(), known });
-    };
-    source.open(request).map_err(|source| SourceError::Open { name: name.to_owned(), source })
+    get(name)?.open(request).map_err(|source| SourceError::Open { name: name.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -1,23 +1,16 @@
 //! Targets for the encoder from the known timing of synthesised samples.
 //!
 //! From scratch, an encoder and a decoder learn slowly from each other: until the encoder output is informative, the
-//! decoder has nothing to align to. A synthesised sample has the time of every character, so the encoder can be
+//! decoder has nothing to align to. A synthesised sample may have the time of every character, so the encoder can be
 //! supervised directly. Two linear heads, used in training only, predict the character at each position from the
-//! encoder's output, and the Morse element (dit, dah, gap) from an early layer.
+//! encoder's output, and the element that a character consists of from an early layer.
 
 use crate::config::ConfigError;
 use serde::{Deserialize, Serialize};
-use undertone_cw::{CwMark, morse};
+use undertone_data::source::{Mark, Timing};
 
-/// Number of classes of the element head: silence, dit, dah, and the gaps inside a character, between characters,
-/// between words.
-pub const ELEMENTS: usize = 6;
+/// Class of positions without an element.
 const SILENCE: i64 = 0;
-const DIT: i64 = 1;
-const DAH: i64 = 2;
-const GAP_IN_CHARACTER: i64 = 3;
-const GAP_OF_LETTERS: i64 = 4;
-const GAP_OF_WORDS: i64 = 5;
 /// Label of positions without a loss.
 const IGNORED: i64 = -100;
 
@@ -27,7 +20,7 @@ const IGNORED: i64 = -100;
 pub struct AlignmentConfig {
     /// Weight of the cross-entropy of the character at each position; 0 leaves it out.
     pub characters: f64,
-    /// Weight of the cross-entropy of the Morse element at each position; 0 leaves it out.
+    /// Weight of the cross-entropy of the element at each position; 0 leaves it out.
     pub elements: f64,
     /// Number of encoder blocks before the element head.
     pub elements_layer: usize,
@@ -66,77 +59,42 @@ impl AlignmentConfig {
 pub struct Alignment {
     /// Token of the character being sent, or the blank.
     pub characters: Vec<i64>,
-    /// Morse element being sent.
+    /// Class of the element being sent.
     pub elements: Vec<i64>,
 }
 
 impl Alignment {
-    /// Returns the targets for the marks of a sample with `positions` positions.
-    pub fn new(marks: &[CwMark], positions: usize, blank: u32, token: impl Fn(char) -> u32) -> Self {
+    /// Returns the targets for a sample of `positions` positions.
+    pub fn new(timing: &Timing, positions: usize, blank: u32, token: impl Fn(char) -> u32) -> Self {
         let mut this = Self { characters: vec![i64::from(blank); positions], elements: vec![SILENCE; positions] };
-        let mut previous_end: Option<f32> = None;
-        let mut rest = marks;
-        while let Some(first) = rest.first() {
-            // The characters of a prosign are keyed as one and share its extent.
-            let shared = rest.iter().take_while(|m| m.start == first.start && m.end == first.end).count();
-            let (group, after) = rest.split_at(shared);
-            rest = after;
-            if first.character == ' ' {
-                let margin = (first.end - first.start) / 7.0;
-                fill(&mut this.characters, first.start + margin, first.end - margin, i64::from(token(' ')));
-                fill(&mut this.elements, first.start, first.end, GAP_OF_WORDS);
-                previous_end = None;
-                continue;
-            }
-            if let Some(end) = previous_end {
-                fill(&mut this.elements, end, first.start, GAP_OF_LETTERS);
-            }
-            let share = (first.end - first.start) / shared as f32;
-            for (i, mark) in group.iter().enumerate() {
-                let start = first.start + share * i as f32;
-                fill(&mut this.characters, start, start + share, i64::from(token(mark.character)));
-            }
-            match morse::code(first.character).filter(|_| shared == 1) {
-                Some(code) => this.key(code, first.start, first.end),
-                None => fill(&mut this.elements, first.start, first.end, IGNORED),
-            }
-            previous_end = Some(first.end);
+        for mark in &timing.characters {
+            fill(&mut this.characters, mark, i64::from(token(mark.label)));
+        }
+        for mark in &timing.elements {
+            fill(&mut this.elements, mark, mark.label.map_or(IGNORED, |class| class as i64));
         }
         this
     }
-
-    /// Lays out a character's elements over its extent: a dit is one unit, a dah three, the gaps between them one.
-    fn key(&mut self, code: &str, start: f32, end: f32) {
-        let length = |element: char| if element == '-' { 3.0 } else { 1.0 };
-        let units: f32 = code.chars().map(length).sum::<f32>() + code.len() as f32 - 1.0;
-        let unit = (end - start) / units;
-        fill(&mut self.elements, start, end, GAP_IN_CHARACTER);
-        let mut at = start;
-        for element in code.chars() {
-            let next = at + length(element) * unit;
-            fill(&mut self.elements, at, next, if element == '-' { DAH } else { DIT });
-            at = next + unit;
-        }
-    }
 }
 
-/// Sets the positions whose centre is between `start` and `end`, in seconds.
-fn fill(targets: &mut [i64], start: f32, end: f32, value: i64) {
+/// Sets the positions whose centre is in the time of `mark`.
+fn fill<L>(targets: &mut [i64], mark: &Mark<L>, value: i64) {
     let position = |seconds: f32| ((seconds * 50.0).round().max(0.0) as usize).min(targets.len());
-    let range = position(start)..position(end).max(position(start));
+    let range = position(mark.start)..position(mark.end).max(position(mark.start));
     targets[range].fill(value);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_cw::{CwMark, timing};
 
     #[test]
     fn marks_become_targets() {
         // "A E" with units of 40 ms, two positions each: A is dit, gap, dah; a word gap of seven; E is a dit.
         let mark = |start: f32, end: f32, character| CwMark { start, end, character };
         let marks = [mark(0.04, 0.24, 'A'), mark(0.24, 0.52, ' '), mark(0.52, 0.56, 'E')];
-        let alignment = Alignment::new(&marks, 30, 99, |c| c as u32);
+        let alignment = Alignment::new(&timing(&marks), 30, 99, |c| c as u32);
         let runs = |values: &[i64]| {
             let mut runs: Vec<(i64, usize)> = Vec::new();
             for v in values {
@@ -154,7 +112,7 @@ mod tests {
     #[test]
     fn a_prosign_is_spelled_over_its_extent_without_elements() {
         let marks: Vec<CwMark> = "<SK>".chars().map(|character| CwMark { start: 0.0, end: 0.8, character }).collect();
-        let alignment = Alignment::new(&marks, 40, 99, |c| c as u32);
+        let alignment = Alignment::new(&timing(&marks), 40, 99, |c| c as u32);
         assert_eq!(alignment.characters.chunks(10).map(|c| c[0]).collect::<Vec<_>>(), [60, 83, 75, 62]);
         assert!(alignment.elements.iter().all(|e| *e == IGNORED));
     }

@@ -80,7 +80,7 @@ fn try_out(yaml: &Value) -> Result<(), ConfigError> {
     loader.workers = Workers::Count(1);
     let of_text = experiment.model.backbone.is_text();
     let batches = if !experiment.tasks.is_empty() {
-        let lengths: Vec<usize> = experiment.tasks.iter().map(|task| task.data.train.0[0].samples).collect();
+        let lengths: Vec<usize> = experiment.tasks.iter().map(|task| samples(&task.data.train.0[0])).collect();
         let order = TaskOrder::new(lengths.clone(), &loader).with_accumulation(train.accumulation);
         let temperature = experiment.phases.joint.task_temperature;
         if let Ok(order) = order.clone().with_temperature(temperature) {
@@ -112,6 +112,11 @@ fn try_out(yaml: &Value) -> Result<(), ConfigError> {
         assert!(!optimizer.rate(step, steps).is_nan());
     }
     Ok(())
+}
+
+/// Returns the number of samples of a source: of recordings, which do not exist, the default number.
+fn samples(source: &SourceConfig) -> usize {
+    source.synthesised().cloned().unwrap_or_default().samples
 }
 
 fn whisper() -> &'static PretrainedWhisper {

@@ -26,11 +26,13 @@ pub mod config;
 #[cfg(test)]
 mod extremes;
 mod fill_cache;
+mod kinds;
 mod live;
 mod memory;
 mod normalize;
 mod probe;
 mod progress;
+mod reading;
 pub mod run;
 mod run_directory;
 mod session;
@@ -42,17 +44,19 @@ pub mod tune;
 mod vocabulary;
 mod work;
 
-pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
+pub use alignment::{Alignment, AlignmentConfig};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
-    ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, ModelConfig, ModelSource, Normalizer, Pad,
-    RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, TokenizerConfig, Trainable,
+    ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig, ModelConfig,
+    ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig, Selection, SourceConfig, SourceError, Sources, Split,
+    StageConfig, Synthesised, TokenizerConfig, Trainable,
 };
 pub use fill_cache::{FillError, Filled, fill_cache};
 pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
+pub use reading::ReaderError;
 pub use run::{RunError, stage_plan, write_reports};
 pub use run_directory::RunDirectoryError;
 pub use session::{Interrupt, Session};

@@ -1,19 +1,18 @@
 //! Live transcription of audio.
 
 use crate::{Passage, Transcriber};
-use undertone_cw::listen::last_gap;
 
 /// Live transcription of audio of any length. It keeps no more audio than fits the model's window, cuts it where
 /// [`Transcriber::audio`] does, and does not depend on the size of the blocks that it is given.
 ///
-/// Morse is transcribed again each second, up to the last complete character. Text on which three transcriptions agree
-/// is returned, some seconds after it was sent. Returned text is final, even if more context would change it. For other
-/// audio, text is returned at each pause that the audio is cut at.
+/// For a model with a [reader](undertone_data::reader), audio is transcribed again each second, up to the last complete
+/// character. Text on which three transcriptions agree is returned, some seconds after it was sent. Returned text is
+/// final, even if more context would change it. For speech, text is returned at each pause that the audio is cut at.
 pub struct LiveTranscriber<'a> {
     transcriber: &'a Transcriber,
     /// Audio from the start of the current piece.
     audio: Vec<f32>,
-    /// Number of samples since Morse was last transcribed.
+    /// Number of samples since the audio was last transcribed.
     unread: usize,
     /// Number of samples that are also at the end of the piece before.
     shared: usize,
@@ -106,11 +105,9 @@ impl<'a> LiveTranscriber<'a> {
 
     /// Returns new text on which three transcriptions of the complete characters so far agree.
     fn read_ahead(&mut self) -> String {
-        if !self.transcriber.reads_morse() {
-            return String::new();
-        }
-        let Some(gap) = last_gap(&self.audio) else { return String::new() };
-        let read = self.transcriber.passage(&self.audio, 0..gap.samples.end, self.begins_word);
+        let reader = self.transcriber.reader();
+        let Some(end) = reader.and_then(|reader| reader.complete(&self.audio)) else { return String::new() };
+        let read = self.transcriber.passage(&self.audio, 0..end, self.begins_word);
         let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
         let same = |before: &Vec<char>| characters.iter().zip(before).take_while(|(now, before)| now == before).count();
         let same = self.last.iter().map(same).min().unwrap_or_default();

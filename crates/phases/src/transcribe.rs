@@ -1,5 +1,6 @@
 //! Transcription of audio.
 
+use crate::reading::{ReaderError, Reading};
 use crate::speech::record::hex;
 use crate::{ModelConfig, SourceError};
 use burn::module::Module;
@@ -7,11 +8,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::path::Path;
-use undertone_cw::listen::{self, Piece, keyed_tone};
-use undertone_cw::{morse, narrowed};
 use undertone_data::audio::{self, AudioError};
-use undertone_data::cut;
-use undertone_data::features::{FeatureError, HOP, LogMel};
+use undertone_data::features::{FeatureError, LogMel};
+use undertone_data::reader::{Piece, Reader};
 use undertone_data::text::append;
 use undertone_metrics::cer;
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError, Whisper};
@@ -20,6 +19,7 @@ use undertone_store::frozen_checksum;
 /// Whisper for transcription of audio of any length.
 pub struct Transcriber {
     whisper: PretrainedWhisper,
+    reading: Reading,
     log_mel: LogMel,
     language: Option<String>,
     task: Option<String>,
@@ -73,6 +73,9 @@ pub enum TranscribeError {
     /// The audio cannot be read.
     #[error(transparent)]
     Audio(#[from] AudioError),
+    /// The model cannot read what its folder says that it reads.
+    #[error(transparent)]
+    Reader(#[from] ReaderError),
 }
 
 impl Transcriber {
@@ -93,7 +96,7 @@ impl Transcriber {
     /// Returns a transcriber with a model that is already loaded.
     ///
     /// # Errors
-    /// When the model does not support the language.
+    /// When the model does not support the language, or cannot read what its folder says that it reads.
     pub fn new(
         whisper: PretrainedWhisper,
         device: &Device,
@@ -101,9 +104,9 @@ impl Transcriber {
         task: Option<&str>,
     ) -> Result<Self, TranscribeError> {
         let prompt = whisper.tokenizer.prompt(&whisper.generation, language, task)?;
-        let log_mel = LogMel::new(whisper.config.num_mel_bins)?;
+        let (log_mel, reading) = (LogMel::new(whisper.config.num_mel_bins)?, Reading::of(&whisper)?);
         let (language, task) = (language.map(str::to_owned), task.map(str::to_owned));
-        Ok(Self { whisper, log_mel, language, task, prompt, device: device.clone() })
+        Ok(Self { whisper, reading, log_mel, language, task, prompt, device: device.clone() })
     }
 
     /// Transcribes an audio file.
@@ -114,7 +117,8 @@ impl Transcriber {
         Ok(self.audio(&audio::load(path)?))
     }
 
-    /// Transcribes 16 kHz mono audio. Audio longer than the model's window is cut in pauses, Morse between characters.
+    /// Transcribes 16 kHz mono audio. Audio longer than the model's window is cut in pauses, or
+    /// where the model's reader cuts it.
     pub fn audio(&self, audio: &[f32]) -> String {
         self.prompted(audio, &self.prompt)
     }
@@ -131,9 +135,9 @@ impl Transcriber {
         prompt.unwrap_or_else(|_| self.prompt.clone())
     }
 
-    /// Whether its model has a vocabulary of Morse characters only.
-    pub fn reads_morse(&self) -> bool {
-        is_morse(&self.whisper)
+    /// Returns the reader of its model; `None` for a model of speech.
+    pub fn reader(&self) -> Option<&dyn Reader> {
+        self.reading.reader.as_deref()
     }
 
     /// Returns the transcription of 16 kHz mono audio, window by window.
@@ -157,12 +161,12 @@ impl Transcriber {
 
     /// Returns the length of the model's window, in samples.
     pub(crate) fn window(&self) -> usize {
-        window(&self.whisper)
+        self.reading.window
     }
 
     /// Cuts longer audio into pieces that fit the model's window.
     pub(crate) fn pieces(&self, audio: &[f32]) -> Vec<Piece> {
-        pieces_for(&self.whisper, audio)
+        self.reading.pieces(audio)
     }
 
     /// Transcribes samples that fit the window.
@@ -183,13 +187,14 @@ impl Transcriber {
         format!("{weights:08x} {}", hex(rest))
     }
 
-    /// Returns the characters of audio that fits the window, without surrounding spaces. If a Morse model has low
-    /// confidence and the audio has a keyed tone, that tone alone is transcribed as well, and the better transcription
-    /// is used. The main source of confusion is other stations beside the tone.
+    /// Returns the characters of audio that fits the window, without surrounding spaces. If the model has low confidence
+    /// and its reader finds a signal in the audio, that signal alone is transcribed as well, and the better
+    /// transcription is used.
     fn piece(&self, audio: &[f32], prompt: &[u32]) -> Vec<(char, f32)> {
         let mut read = self.read(audio, prompt);
-        if read.is_doubtful() && self.reads_morse() && keyed_tone(audio).is_some() {
-            let alone = self.read(&narrowed(audio), prompt);
+        let doubtful = self.reader().filter(|_| read.is_doubtful());
+        if let Some(signal) = doubtful.and_then(|reader| reader.signal(audio)) {
+            let alone = self.read(&signal, prompt);
             if alone.replaces(&read) {
                 read = alone;
             }
@@ -197,7 +202,7 @@ impl Transcriber {
         read.characters
     }
 
-    fn read(&self, audio: &[f32], prompt: &[u32]) -> Reading {
+    fn read(&self, audio: &[f32], prompt: &[u32]) -> Transcript {
         let Whisper { encoder, decoder } = &self.whisper.model;
         let mel = self.log_mel.features_padded(audio, self.window());
         let mel = Tensor::from_data(TensorData::new(mel.data, [1, mel.bins, mel.frames]), &self.device);
@@ -208,7 +213,7 @@ impl Transcriber {
         let confidences = decoder.probabilities(states, prompt, &tokens);
         let mean_log = mean_log(&confidences);
         if self.whisper.generation.logprob_threshold.is_some_and(|least| mean_log < least) {
-            return Reading { characters: Vec::new(), mean_log };
+            return Transcript { characters: Vec::new(), mean_log };
         }
         let text = self.whisper.tokenizer.decode(&tokens);
         let so_far = (1..=tokens.len()).map(|count| self.whisper.tokenizer.decode(&tokens[..count]));
@@ -216,12 +221,12 @@ impl Transcriber {
         let first = characters.iter().position(|(character, _)| !character.is_whitespace()).unwrap_or(characters.len());
         let last =
             characters.iter().rposition(|(character, _)| !character.is_whitespace()).map_or(first, |last| last + 1);
-        Reading { characters: characters[first..last].to_vec(), mean_log }
+        Transcript { characters: characters[first..last].to_vec(), mean_log }
     }
 }
 
 /// Transcription of a window.
-struct Reading {
+struct Transcript {
     /// Characters, each with the model's confidence.
     characters: Vec<(char, f32)>,
     /// Mean log probability of the tokens.
@@ -230,21 +235,21 @@ struct Reading {
 
 /// Mean log probability below which confidence is low. For recordings that are transcribed without error it is higher.
 const DOUBT: f64 = -0.02;
-/// Mean log probability below which a transcription may be replaced by a different text. Above it, the tone alone may
-/// be that of a stronger station beside the transcribed one.
+/// Mean log probability below which a transcription may be replaced by a different text. Above it, the signal alone may
+/// be a stronger one beside the transcribed one.
 const MUCH_DOUBT: f64 = -0.25;
-/// Character error rate below which two texts count as transcriptions of the same station.
+/// Character error rate below which two texts count as transcriptions of the same signal.
 const MOST_CHANGED: f64 = 0.4;
-/// Mean log probability above which the transcription of the tone alone is used if there is no other: speech and music
-/// have tones that seem keyed.
+/// Mean log probability above which the transcription of the signal alone is used if there is no other: speech and
+/// music may have parts that resemble a signal.
 const SURE: f64 = -0.1;
 
-impl Reading {
+impl Transcript {
     fn is_doubtful(&self) -> bool {
         self.characters.is_empty() || self.mean_log < DOUBT
     }
 
-    /// Whether this transcription of the tone alone replaces `other`.
+    /// Whether this transcription of the signal alone replaces `other`.
     fn replaces(&self, other: &Self) -> bool {
         if self.characters.is_empty() || other.characters.is_empty() {
             return !self.characters.is_empty() && self.mean_log > SURE;
@@ -274,29 +279,6 @@ fn with_confidences(text: &str, so_far: impl Iterator<Item = (String, f32)>) -> 
     }
     characters
 }
-
-/// Whether a model has a vocabulary of Morse characters only.
-fn is_morse(whisper: &PretrainedWhisper) -> bool {
-    whisper.tokenizer.vocab_size() < MOST_MORSE_TOKENS
-        && morse::alphabet().all(|c| whisper.tokenizer.encode(&c.to_string()).is_ok())
-}
-
-/// Cuts audio into pieces that fit a model's window: between characters for a Morse model, otherwise in pauses.
-pub(crate) fn pieces_for(whisper: &PretrainedWhisper, audio: &[f32]) -> Vec<Piece> {
-    if is_morse(whisper) {
-        return listen::pieces(audio, window(whisper));
-    }
-    let piece = |samples| Piece { samples, begins_word: true };
-    cut::pieces(audio, window(whisper)).into_iter().map(piece).collect()
-}
-
-fn window(whisper: &PretrainedWhisper) -> usize {
-    whisper.config.max_frames() * HOP
-}
-
-/// Limit on the size of a Morse vocabulary, special tokens included. Vocabularies of languages have thousands of
-/// tokens.
-const MOST_MORSE_TOKENS: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -375,7 +357,7 @@ mod tests {
         assert_ne!(text_of(&transcriber.read(&both, &transcriber.prompt)), alone, "both tones at once are not read");
     }
 
-    fn text_of(reading: &Reading) -> String {
+    fn text_of(reading: &Transcript) -> String {
         reading.characters.iter().map(|(character, _)| character).collect()
     }
 

@@ -1,14 +1,14 @@
 //! The initial Whisper of an experiment. Its vocabulary may have to be trained on the texts first.
 
 use crate::config::TaskConfig;
-use crate::{Experiment, SourceConfig, SourceError, Split, Synth};
+use crate::{Experiment, SourceConfig, SourceError, Split, Synthesised};
 use burn::tensor::Device;
 use serde_json::Value;
-use undertone_data::source::{self, SourceRequest};
+use undertone_data::source::SourceRequest;
 use undertone_model::whisper::{PretrainedWhisper, WhisperTokenizer};
 use undertone_train::BoxError;
 
-/// Maximum number of utterances of a registered source for training a vocabulary. Each has to be synthesised for it.
+/// Maximum number of utterances of a synthesiser for training a vocabulary. Each has to be synthesised for it.
 const MOST_UTTERANCES: usize = 10_000;
 
 impl Experiment {
@@ -19,7 +19,11 @@ impl Experiment {
     pub fn load_whisper(&self, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let size = self.model.tokenizer.as_ref().and_then(|tokenizer| tokenizer.vocab_size);
         let trained = size.map(|size| self.trained_vocabulary(size)).transpose()?;
-        self.model.load_with(trained, device, self.seed)
+        let mut whisper = self.model.load_with(trained, device, self.seed)?;
+        if whisper.generation.reader.is_none() {
+            whisper.generation.reader = self.reader();
+        }
+        Ok(whisper)
     }
 
     fn trained_vocabulary(&self, vocab_size: usize) -> Result<WhisperTokenizer, SourceError> {
@@ -40,18 +44,22 @@ impl Experiment {
     fn texts(&self, task: &TaskConfig) -> Result<Vec<String>, BoxError> {
         let mut texts = Vec::new();
         for source in task.data.splits().sources(Split::Train).unwrap_or_default() {
-            texts.extend(if source.is_recorded() { recorded(&source)? } else { self.synthesised(task, &source)? });
+            texts.extend(match source.synthesised() {
+                Some(synthesised) => self.synthesised(task, synthesised)?,
+                None => recorded(&source)?,
+            });
         }
         Ok(texts)
     }
 
-    fn synthesised(&self, task: &TaskConfig, source: &SourceConfig) -> Result<Vec<String>, BoxError> {
-        let Some(Synth::Registered(name)) = &source.synth else {
-            return Err("synthesised Morse is written in Morse characters: leave out `model.tokenizer`".into());
-        };
+    fn synthesised(&self, task: &TaskConfig, source: &Synthesised) -> Result<Vec<String>, BoxError> {
+        let kind = source.kind()?;
+        if kind.alphabet().is_some() {
+            return Err(format!("`{}` writes an alphabet of its own: leave out `model.tokenizer`", kind.name()).into());
+        }
         let config = Value::Object(source.options.clone());
         let seed = Split::Train.seed(task.seed(self.seed));
-        let utterances = source::open(name, &SourceRequest { config, samples: source.samples, seed })?;
+        let utterances = kind.open(&SourceRequest { config, samples: source.samples, seed })?;
         let count = utterances.len().min(MOST_UTTERANCES);
         (0..count).map(|index| Ok(utterances.get(index, 0)?.text)).collect()
     }

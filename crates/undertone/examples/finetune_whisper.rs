@@ -8,6 +8,7 @@ use undertone::phases::run::Run;
 use undertone::train::Learner;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    undertone::register()?;
     let dir = tempfile::tempdir()?;
     // As after `--set`; a file of YAML is the other argument.
     let settings = [

@@ -30,6 +30,7 @@ impl TextMetric for FirstWord {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    undertone::register()?;
     registry::register::<FirstWord>()?;
 
     let dir = tempfile::tempdir()?;

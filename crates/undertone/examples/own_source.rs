@@ -71,7 +71,7 @@ impl Dataset for Calls {
             (0..HELD).map(move |n| 0.3 * tone(n)).chain([0.0; HELD])
         };
         let audio = digits.iter().flat_map(key).collect();
-        Ok(Utterance { audio, text: digits.iter().map(ToString::to_string).collect() })
+        Ok(Utterance::new(audio, digits.iter().map(ToString::to_string).collect::<String>()))
     }
 
     fn name(&self, index: usize) -> String {
@@ -85,6 +85,7 @@ impl Dataset for Calls {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    undertone::register()?;
     source::register(Dtmf)?;
 
     let dir = tempfile::tempdir()?;

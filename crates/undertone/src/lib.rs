@@ -1,7 +1,8 @@
 //! Undertone: fine-tuning Whisper and routed task adapters, in Rust, on Burn.
 //!
-//! This crate is the facade that research code imports. It re-exports the others under one name and has nothing of its
-//! own; each of them can be used alone.
+//! This crate is the facade that research code imports. It re-exports the others under one name; each of them can be
+//! used alone. Call [`register`] before the first configuration is read: it adds the built-in kinds that no other crate
+//! depends on.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -23,6 +24,7 @@
 //! use undertone::ops::DeviceSpec;
 //! use undertone::phases::{ModelConfig, Transcriber};
 //!
+//! undertone::register()?;
 //! let device = DeviceSpec::Auto.resolve()?;
 //! let whisper = ModelConfig::default().load(&device, 42)?; // the bundled whisper-nano-cw
 //! let transcriber = Transcriber::new(whisper, &device, None, None)?;
@@ -44,3 +46,12 @@ pub use undertone_report as report;
 pub use undertone_store as store;
 pub use undertone_tasks as tasks;
 pub use undertone_train as train;
+
+/// Registers the built-in kinds that no other crate depends on: the source `cw`, which is the default of
+/// configurations. Further calls change nothing.
+///
+/// # Errors
+/// If another kind has one of their names.
+pub fn register() -> Result<(), data::source::NameTaken> {
+    cw::register()
+}

@@ -14,6 +14,8 @@ pub enum Rule {
     Backend,
     /// No source is longer than [`super::LONGEST`] lines.
     Length,
+    /// Some crates do not say the words of a kind from outside.
+    Word,
 }
 
 impl Rule {
@@ -24,6 +26,7 @@ impl Rule {
             Self::Arrow => "arrow",
             Self::Backend => "backend",
             Self::Length => "length",
+            Self::Word => "word",
         }
     }
 }

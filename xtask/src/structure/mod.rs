@@ -14,6 +14,7 @@ mod reader;
 mod table;
 #[cfg(test)]
 mod tests;
+mod words;
 mod workspace;
 
 use circles::Circle;
@@ -99,6 +100,7 @@ fn look(root: &Path) -> Result<Structure, StructureError> {
         for file in package.roots.iter().filter(|_| !package.is_tests()) {
             let tree = reader::read(file)?;
             findings.extend(backends::check_code(package, &tree, show));
+            findings.extend(check_words(package, &tree, show)?);
             row.circles += check_circles(package, &tree, show, &mut known, &mut findings);
         }
         rows.push(row);
@@ -109,6 +111,21 @@ fn look(root: &Path) -> Result<Structure, StructureError> {
         findings.push(Finding::new(Rule::Circle, PAGE, text));
     }
     Ok(Structure { rows, findings })
+}
+
+/// Finds words that the package may not say.
+fn check_words(
+    package: &Package,
+    tree: &Tree,
+    show: impl Fn(&Path) -> String,
+) -> Result<Vec<Finding>, StructureError> {
+    let mut findings = Vec::new();
+    for file in &tree.files {
+        let source = std::fs::read_to_string(file)
+            .map_err(|e| StructureError::Source { file: file.clone(), reason: e.to_string() })?;
+        findings.extend(words::check(&package.name, &show(file), &source));
+    }
+    Ok(findings)
 }
 
 /// Finds the circles of files, and those of modules that are not `known`, which are taken from there; returns how many

@@ -9,9 +9,9 @@ use crate::progress::Bar;
 use crate::say;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use undertone::cw::{CwConfig, CwSynth};
 use undertone::data::audio::write_wav;
-use undertone::phases::{Experiment, Progress, SourceConfig};
+use undertone::data::source::SourceRequest;
+use undertone::phases::{Experiment, Progress, Synthesised};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -25,10 +25,10 @@ pub enum Command {
 
 #[derive(clap::Args)]
 pub struct SynthArgs {
-    /// Take the settings of the synthesiser from this configuration's `data.train.cw`; the defaults if not given
+    /// Take the synthesiser and its settings from this configuration's `data.train`; the defaults if not given
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Task whose `data.train.cw` to use, in a configuration with tasks
+    /// Task whose `data.train` to use, in a configuration with tasks
     #[arg(long, requires = "config")]
     task: Option<String>,
     /// Override one key, like `data.train.cw.wpm=[20,25]`
@@ -53,8 +53,11 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 fn synth(args: &SynthArgs) -> Result<(), Failure> {
     let config = args.config.as_deref().map(find_config);
     let experiment = Experiment::load(config.as_deref(), &args.settings).map_err(Failure::bad_input)?;
-    let cw = sound(&experiment, args.task.as_deref())?.clone();
-    let synth = CwSynth::new(cw, experiment.seed).map_err(Failure::bad_input)?;
+    let synthesiser = synthesiser(&experiment, args.task.as_deref())?;
+    let config = synthesiser.options.clone().into();
+    let request = SourceRequest { config, samples: args.count as usize, seed: experiment.seed };
+    let kind = synthesiser.kind().map_err(Failure::bad_input)?;
+    let utterances = kind.open(&request).map_err(Failure::bad_input)?;
     refuse_to_replace(&args.out)?;
     let failed =
         |path: &Path, e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", path.display()));
@@ -63,9 +66,9 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
     let mut manifest = std::fs::File::create(&manifest_path).map_err(|e| failed(&manifest_path, &e))?;
     let mut seconds = 0.0;
     let bar = Bar::default();
-    bar.begin("synthesising", args.count as usize);
-    for index in 0..args.count {
-        let sample = synth.sample(index);
+    bar.begin("synthesising", utterances.len());
+    for index in 0..utterances.len() {
+        let sample = utterances.get(index, 0).map_err(Failure::bad_input)?;
         let name = format!("{index:06}.wav");
         write_wav(&args.out.join(&name), &sample.audio).map_err(|e| Failure::Machine(e.to_string()))?;
         let line = serde_json::json!({"audio": name, "text": sample.text});
@@ -74,25 +77,25 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
         bar.step();
     }
     bar.end();
-    say!("{} samples, {seconds:.0} s of audio, manifest {}", args.count, manifest_path.display())
+    say!("{} samples, {seconds:.0} s of audio, manifest {}", utterances.len(), manifest_path.display())
 }
 
-/// Returns the synthesiser settings of a configuration's training data.
-fn sound<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a CwConfig, Failure> {
+/// Returns the synthesiser of a configuration's training data.
+fn synthesiser<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a Synthesised, Failure> {
     let tasks = &experiment.tasks;
     let found = if tasks.is_empty() && task.is_none() {
         experiment.data.train.0.iter().find(|source| !source.is_recorded()).or(experiment.data.train.0.first())
     } else {
         tasks.iter().find(|known| Some(known.name.as_str()) == task).and_then(|task| task.data.train.0.first())
     };
-    if found.is_some_and(SourceConfig::is_recorded) {
-        return Err(Failure::BadInput("the samples are recordings and not synthesised".into()));
-    }
-    found.map(|source| &source.cw).ok_or_else(|| {
+    let Some(found) = found else {
         let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Failure::BadInput(format!("name one of the configuration's tasks with --task: there are {known}"))
-    })
+        let reason = format!("name one of the configuration's tasks with --task: there are {known}");
+        return Err(Failure::BadInput(reason));
+    };
+    let recorded = || Failure::BadInput("the samples are recordings and not synthesised".into());
+    found.synthesised().ok_or_else(recorded)
 }
 
 /// Refuses an output directory that is not empty, because its files may be the user's own.

@@ -82,6 +82,9 @@ fn load(args: &Args, device: &Device) -> Result<Transcriber, Failure> {
     Transcriber::new(whisper, device, args.language.as_deref(), of_model).map_err(Failure::bad_input)
 }
 
+/// Name of the reader of Morse.
+const MORSE: &str = "cw";
+
 /// Name of standard input among the files.
 const LIVE: &str = "-";
 /// Number of samples per block of live audio: a quarter of a second.
@@ -126,7 +129,7 @@ fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(),
         Format::Text if args.audio.len() > 1 => say!("{}\t{text}", path.display())?,
         Format::Text => say!("{text}")?,
     }
-    if transcriber.reads_morse() {
+    if transcriber.reader().is_some_and(|reader| reader.name() == MORSE) {
         let seconds = seconds(audio.len());
         let (heard, times) = (heard(&audio), seconds / elapsed.max(1e-9));
         tracing::info!("{}: {heard}; {seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast", path.display());

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::AugmentError;
-use crate::radio::RadioChannel;
+use super::effect::Effects;
 use crate::random::Range;
 use crate::records::Paths;
 
 /// Augmentation of training samples. Everything is off by default: an effect is on when its probability `p` is above 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
+#[schemars(extend("additionalProperties" = false))]
 pub struct AugmentConfig {
     /// Changes of speed.
     pub speed: SpeedConfig,
@@ -20,9 +21,9 @@ pub struct AugmentConfig {
     pub reverb: ReverbConfig,
     /// Background noise.
     pub noise: NoiseConfig,
-    /// Effects of a radio path.
-    #[serde(rename = "cw")]
-    pub radio: RadioChannel,
+    /// Effects that other crates have registered, each under its name.
+    #[serde(flatten)]
+    pub effects: Effects,
     /// Changes of level.
     pub volume: VolumeConfig,
     /// Masking of the features.
@@ -176,7 +177,7 @@ impl AugmentConfig {
     /// # Errors
     /// Returns an error that names the invalid key.
     pub fn validate(&self) -> Result<(), AugmentError> {
-        let Self { speed, reverb, noise, radio, volume, spec_augment: spec, text } = self;
+        let Self { speed, reverb, noise, effects, volume, spec_augment: spec, text } = self;
         probability("speed.p", speed.p)?;
         range("speed.range", speed.range, 0.5, 2.0)?;
         probability("volume.p", volume.p)?;
@@ -196,7 +197,7 @@ impl AugmentConfig {
         if let Some((key, _)) = made.iter().find(|(_, given)| *given && reverb.path.is_some()) {
             return Err(AugmentError::RoomAndPath { key });
         }
-        radio.validate()?;
+        effects.open()?;
         spec.validate()?;
         probability("text.lowercase", text.lowercase)?;
         probability("text.strip_punctuation", text.strip_punctuation)
@@ -204,7 +205,8 @@ impl AugmentConfig {
 
     /// Returns whether any effect can change a clip's audio; if so, its features cannot come from a cache.
     pub fn changes_audio(&self) -> bool {
-        [self.speed.p, self.reverb.p, self.noise.p, self.radio.p, self.volume.p].iter().any(|p| *p > 0.0)
+        [self.speed.p, self.reverb.p, self.noise.p, self.volume.p].iter().any(|p| *p > 0.0)
+            || self.effects.open().is_ok_and(|effects| !effects.is_empty())
     }
 }
 

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use crate::audio::AudioError;
-use crate::bounds::BoundsError;
+use crate::options::OptionsError;
 
 /// Error of an augmentation that cannot be set up; keys are given relative to `augment`.
 #[derive(Debug, thiserror::Error)]
@@ -54,12 +54,14 @@ pub enum AugmentError {
     /// SpecAugment is on, but its settings mask nothing.
     #[error("augment.spec_augment.p is above 0, but time_masks and freq_masks are both 0: raise one, or set p to 0")]
     NoMasks,
-    /// One of the effects of a radio path is out of bounds.
-    #[error("augment.cw.{0}")]
-    Radio(#[from] BoundsError),
-    /// Other stations are configured, but no synthesiser for them was given.
-    #[error("augment.cw.qrm wants other stations, and nothing here can key them: set augment.cw.qrm.probability to 0")]
-    NoStations,
+    /// The settings of a registered effect are invalid.
+    #[error("augment.{name}.{source}")]
+    Effect {
+        /// Name of the effect.
+        name: String,
+        /// Reason.
+        source: OptionsError,
+    },
     /// A path is empty.
     #[error("augment.{key} is empty: name an audio file, a folder, or a list of them, or leave it out")]
     EmptyPath {

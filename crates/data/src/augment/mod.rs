@@ -1,10 +1,9 @@
 //! Data augmentation: random changes of training samples, on the train split only.
 //!
 //! A clip passes through its effects in their physical order: somebody speaks faster ([`SpeedConfig`]) in a room
-//! ([`ReverbConfig`]) with noise in the background ([`NoiseConfig`]), or over the air
-//! ([`RadioChannel`](crate::radio::RadioChannel)), and is recorded at some level ([`VolumeConfig`]). Features can be
-//! masked ([`SpecAugmentConfig`]), and transcripts can be written in lower case or without punctuation
-//! ([`TextConfig`]).
+//! ([`ReverbConfig`]) with noise in the background ([`NoiseConfig`]), or over something that another crate simulates (a
+//! registered [`Effect`]), and is recorded at some level ([`VolumeConfig`]). Features can be masked
+//! ([`SpecAugmentConfig`]), and transcripts can be written in lower case or without punctuation ([`TextConfig`]).
 //!
 //! All randomness comes from one number per sample and epoch, its `draw`. Each effect derives a generator of its own
 //! from it (a stream of ChaCha8). So the same draw gives the same bits on any thread, and a change in the settings of
@@ -23,6 +22,7 @@
 //! ```
 
 mod config;
+mod effect;
 mod error;
 mod library;
 mod noise;
@@ -36,9 +36,8 @@ mod transcript;
 pub use config::{
     AugmentConfig, NoiseColour, NoiseConfig, ReverbConfig, SpecAugmentConfig, SpeedConfig, TextConfig, VolumeConfig,
 };
+pub use effect::{AudioEffect, Effect, Effects, register};
 pub use error::AugmentError;
-
-use std::sync::Arc;
 
 use noise::Noise;
 use rand_chacha::ChaCha8Rng;
@@ -47,7 +46,6 @@ use stream::Stream;
 
 use crate::audio::{SAMPLE_RATE, to_16k};
 use crate::level;
-use crate::radio::OtherStations;
 use crate::random::{between, chance};
 
 /// Augments training samples. It is made once, with its recordings in memory, and shared among threads by reference.
@@ -55,7 +53,7 @@ pub struct Augment {
     config: AugmentConfig,
     noise: Noise,
     reverb: Reverb,
-    stations: Option<Arc<dyn OtherStations>>,
+    effects: Vec<Box<dyn AudioEffect>>,
     max_samples: usize,
 }
 
@@ -65,36 +63,11 @@ impl Augment {
     /// `max_samples` is the model's window: no clip becomes longer than it.
     ///
     /// # Errors
-    /// Names the invalid key, or the file that cannot be used. Other stations on the air (`cw.qrm`) need
-    /// [`Augment::with_stations`].
-    pub fn new(config: &AugmentConfig, max_samples: usize) -> Result<Self, AugmentError> {
-        if config.radio.has_stations() {
-            config.validate()?;
-            return Err(AugmentError::NoStations);
-        }
-        Self::build(config, max_samples, None)
-    }
-
-    /// Like [`Augment::new`], with a synthesiser for the other stations that interfere with recordings.
-    ///
-    /// # Errors
     /// Names the invalid key, or the file that cannot be used.
-    pub fn with_stations(
-        config: &AugmentConfig,
-        max_samples: usize,
-        stations: Arc<dyn OtherStations>,
-    ) -> Result<Self, AugmentError> {
-        Self::build(config, max_samples, Some(stations))
-    }
-
-    fn build(
-        config: &AugmentConfig,
-        max_samples: usize,
-        stations: Option<Arc<dyn OtherStations>>,
-    ) -> Result<Self, AugmentError> {
+    pub fn new(config: &AugmentConfig, max_samples: usize) -> Result<Self, AugmentError> {
         config.validate()?;
         let (noise, reverb) = (Noise::new(&config.noise)?, Reverb::new(&config.reverb)?);
-        Ok(Self { config: config.clone(), noise, reverb, stations, max_samples })
+        Ok(Self { config: config.clone(), noise, reverb, effects: config.effects.open()?, max_samples })
     }
 
     /// Returns the configuration it was made with.
@@ -112,9 +85,9 @@ impl Augment {
         let times = self.speed(audio, draw);
         let reverberant = self.reverb.apply(audio, &mut Stream::Reverb.of(draw));
         let noisy = self.noise.apply(audio, &mut Stream::Noise.of(draw));
-        let on_air = self.config.radio.apply(self.stations.as_deref(), audio, draw);
+        let changed = self.effects.iter().filter(|effect| effect.apply(audio, draw)).count() > 0;
         let louder = self.volume(audio, &mut Stream::Volume.of(draw));
-        if reverberant || noisy || on_air || louder {
+        if reverberant || noisy || changed || louder {
             level::limit(audio, before.max(1.0));
         }
         times

@@ -7,8 +7,6 @@ use tempfile::TempDir;
 use super::*;
 use crate::fourier;
 use crate::level::{energy, peak, ratio, signal_power};
-use crate::radio::channel::add_noise;
-use crate::radio::testing::{SteadyStations, keyed_tone};
 use crate::random;
 use crate::records::Paths;
 
@@ -18,16 +16,24 @@ fn sine(hz: f64, samples: usize) -> Vec<f32> {
     (0..samples).map(|n| 0.3 * (TAU * hz * n as f64 / 16_000.0).sin() as f32).collect()
 }
 
+/// A tone that is switched on and off, with noise.
 fn keyed(index: u64) -> Vec<f32> {
-    let mut audio = keyed_tone(500.0 + 10.0 * index as f64, 96_000);
-    add_noise(10.0, 500.0, &mut random::stream(1, index), &mut audio);
-    level::scale(&mut audio, 0.4);
+    let mut lengths = [1, 3, 1, 1, 3, 3, 1, 3, 3, 1, 3, 1, 1, 1, 3].into_iter().cycle();
+    let mut audio: Vec<f32> = Vec::new();
+    let hz = 500.0 + 10.0 * index as f64;
+    while audio.len() < 96_000 {
+        audio.extend(sine(hz, lengths.next().unwrap() * 960));
+        audio.extend([0.0; 960]);
+    }
+    audio.truncate(96_000);
+    let noise = &mut random::stream(1, index);
+    audio.iter_mut().for_each(|sample| *sample += random::between(noise, [-0.2, 0.2]));
     audio
 }
 
-/// Makes the augmentation of a configuration, including other stations.
+/// Makes the augmentation of a configuration.
 fn augment(config: &AugmentConfig) -> Augment {
-    Augment::with_stations(config, WINDOW, Arc::new(SteadyStations)).unwrap()
+    Augment::new(config, WINDOW).unwrap()
 }
 
 /// Everything on.
@@ -37,7 +43,6 @@ fn all() -> AugmentConfig {
         &mut config.speed.p,
         &mut config.reverb.p,
         &mut config.noise.p,
-        &mut config.radio.p,
         &mut config.volume.p,
         &mut config.spec_augment.p,
         &mut config.text.lowercase,
@@ -248,14 +253,6 @@ fn masks_are_the_mean_and_as_wide_as_they_may_be() {
 }
 
 #[test]
-fn other_stations_need_somebody_who_keys_them() {
-    let said = refusal(|c| c.radio.p = 1.0);
-    assert!(said.starts_with("augment.cw.qrm wants other stations"), "{said}");
-    assert!(refusal(|c| (c.radio.p, c.radio.qrm.wpm) = (1.0, [0.0, 1.0])).starts_with("augment.cw.qrm.wpm is [0, 1]"));
-    assert!(only(|c| (c.radio.p, c.radio.qrm.probability) = (1.0, 0.0)).config().changes_audio());
-}
-
-#[test]
 fn refusals_name_the_key_and_the_way_out() {
     let said = refusal(|c| c.speed.range = [1.1, 0.9]);
     assert_eq!(said, "augment.speed.range is [1.1, 0.9]: give two numbers from 0.5 to 2, the smaller one first");
@@ -263,7 +260,6 @@ fn refusals_name_the_key_and_the_way_out() {
     assert!(refusal(|c| c.noise.snr_db = [0.0, 1e9]).starts_with("augment.noise.snr_db is [0, 1000000000]"));
     assert!(refusal(|c| c.volume.db = [-61.0, 0.0]).starts_with("augment.volume.db"));
     assert!(refusal(|c| c.reverb.rt60_s = [0.0, 1.0]).starts_with("augment.reverb.rt60_s"));
-    assert!(refusal(|c| c.radio.qrn.probability = 2.0).starts_with("augment.cw.qrn.probability is 2"));
     assert!(refusal(|c| c.text.lowercase = -1.0).starts_with("augment.text.lowercase is -1"));
     assert!(refusal(|c| c.spec_augment.freq_width = 0).starts_with("augment.spec_augment.freq_width is 0"));
     let no_masks = SpecAugmentConfig { p: 1.0, time_masks: 0, freq_masks: 0, ..Default::default() };
@@ -287,8 +283,8 @@ fn refusals_name_the_key_and_the_way_out() {
 #[test]
 fn a_config_survives_its_file() {
     let read: AugmentConfig =
-        serde_json::from_str(r#"{"noise": {"p": 0.5, "kind": "pink"}, "cw": {"p": 0.1}}"#).unwrap();
-    assert_eq!((read.noise.p, read.noise.kind, read.radio.p), (0.5, Some(NoiseColour::Pink), 0.1));
+        serde_json::from_str(r#"{"noise": {"p": 0.5, "kind": "pink"}, "volume": {"p": 0.1}}"#).unwrap();
+    assert_eq!((read.noise.p, read.noise.kind, read.volume.p), (0.5, Some(NoiseColour::Pink), 0.1));
     let written = serde_json::to_string(&read).unwrap();
     assert_eq!(serde_json::from_str::<AugmentConfig>(&written).unwrap(), read);
     let said = serde_json::from_str::<AugmentConfig>(r#"{"noize": {}}"#).unwrap_err().to_string();

@@ -26,6 +26,8 @@ pub struct GenerationConfig {
     /// Minimum mean log probability of a window's tokens; the text of a window below it is dropped. Without speech a
     /// model still writes something. By default nothing is dropped.
     pub logprob_threshold: Option<f64>,
+    /// Name of the reader of a model that reads something other than speech. It prepares the audio for the model.
+    pub reader: Option<String>,
     raw: Map<String, Value>,
 }
 
@@ -53,6 +55,7 @@ impl GenerationConfig {
             language: text("language"),
             task: text("task"),
             logprob_threshold: raw.get("logprob_threshold").and_then(Value::as_f64),
+            reader: raw.get("reader").and_then(Value::as_str).map(str::to_owned),
             raw,
         }
     }
@@ -90,6 +93,9 @@ impl GenerationConfig {
         }
         if let Some(threshold) = self.logprob_threshold {
             raw.insert("logprob_threshold".into(), threshold.into());
+        }
+        if let Some(reader) = &self.reader {
+            raw.insert("reader".into(), reader.clone().into());
         }
         raw
     }

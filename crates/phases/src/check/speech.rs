@@ -6,7 +6,7 @@ use super::listen::{Sound, is_crowded, listen};
 use super::place::{CheckOptions, Place};
 use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
 use crate::speech::{Piece, Spoken, Tokens, divided, lengths};
-use crate::{Experiment, LongAudio, SourceConfig, SpeechDataset, SpeechError, SpeechSample};
+use crate::{Experiment, LongAudio, SourceConfig, SpeechDataset, SpeechError, SpeechSample, Synthesised};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -53,12 +53,12 @@ impl<'a> Speech<'a> {
         found: &mut Found,
     ) -> (SourceCheck, Vec<Print>) {
         let mut check = SourceCheck::of(source, self.tokens.positions());
-        if !source.is_recorded() {
-            self.synthesised(place, at, source, &mut check, found);
+        if let Some(synthesised) = source.synthesised() {
+            self.synthesised(place, at, source, synthesised, &mut check, found);
             return (check, Vec::new());
         }
         let said = |error: &dyn std::fmt::Display| error.to_string();
-        let opened = if source.stream {
+        let opened = if source.is_streamed() {
             source.clips().map(|clips| (clips, Vec::new())).map_err(|error| said(&error))
         } else {
             let records = source.records().map_err(|error| said(&error));
@@ -284,14 +284,22 @@ impl<'a> Speech<'a> {
         (0..clips.len()).into_par_iter().map(print).collect()
     }
 
-    fn synthesised(&self, place: &Place, at: &str, source: &SourceConfig, check: &mut SourceCheck, found: &mut Found) {
+    fn synthesised(
+        &self,
+        place: &Place,
+        at: &str,
+        source: &SourceConfig,
+        synthesised: &Synthesised,
+        check: &mut SourceCheck,
+        found: &mut Found,
+    ) {
         let samples = SpeechDataset::new(self.experiment, &[source], self.whisper, place.training(), place.seed);
         let samples = match samples {
             Ok(samples) => samples,
             Err(error) => return found.add(Severity::Failure, ProblemKind::Source, at, 1, [error.to_string()]),
         };
         // First epoch of each stage of a curriculum, and of the rest.
-        let ends = source.stages.iter().scan(0, |end, stage| {
+        let ends = synthesised.stages.iter().scan(0, |end, stage| {
             *end += stage.epochs;
             Some(*end)
         });

@@ -242,7 +242,7 @@ impl DataConfig {
         ];
         match given.iter().find(|(_, there, given)| *given && !there) {
             Some((key, ..)) => Err(ConfigError::Value(format!(
-                "`data.{key}` is for recordings, and the samples are made by a synthesiser, which has settings of its own in `cw`: leave it out"
+                "`data.{key}` is for recordings, and the samples are made by a synthesiser, which has settings of its own: leave it out"
             ))),
             None => Ok(()),
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{SourceConfig, Split};
+use crate::{Origin, SourceConfig, Split, Synthesised};
 use undertone_data::loader::Workers;
 
 fn load(yaml: &str, settings: &[&str]) -> Result<Experiment, ConfigError> {
@@ -7,6 +7,10 @@ fn load(yaml: &str, settings: &[&str]) -> Result<Experiment, ConfigError> {
     let file = dir.path().join("test.yaml");
     std::fs::write(&file, yaml).expect("written");
     Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+}
+
+fn options(source: &SourceConfig) -> &undertone_data::options::Options {
+    &source.synthesised().expect("a synthesiser").options
 }
 
 #[test]
@@ -18,8 +22,12 @@ fn layers_override_each_other_and_the_rest_is_default() {
     assert_eq!(experiment.train.optimizer.lr, 1e-2);
     assert_eq!(experiment.data.workers, Workers::Count(3));
     assert_eq!(experiment.model.path, Some("some/dir".into()));
-    let text = &experiment.data.train.0[0].cw.text;
-    assert_eq!((text.cqww, text.words), (1.0, 0.0), "naming one kind of text leaves the others out");
+    let text = &options(&experiment.data.train.0[0])["text"];
+    assert_eq!(
+        (&text["cqww"], &text["words"]),
+        (&1.0.into(), &0.0.into()),
+        "naming one kind of text leaves the others out"
+    );
 }
 
 #[test]
@@ -58,8 +66,8 @@ fn elements_of_lists_are_set_by_name_or_number() {
     let experiment = load(yaml, &settings).expect("loaded");
     assert_eq!(experiment.tasks[1].train["max_steps"], 7);
     assert_eq!(
-        (experiment.tasks[0].data.train.0[0].path.clone(), experiment.tasks[0].train.len()),
-        (Some(PathBuf::from("x.csv").into()), 0)
+        (&experiment.tasks[0].data.train.0[0], experiment.tasks[0].train.len()),
+        (&SourceConfig::files(PathBuf::from("x.csv")), 0)
     );
     assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));
     for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")] {
@@ -77,17 +85,23 @@ fn resolved_yaml_reads_back_the_same() {
 #[test]
 fn what_validation_is_may_be_left_unsaid_or_be_a_part_of_the_training_data() {
     let said = |settings: &[&str]| load("data: {train: {path: x.csv}}", settings).map(|e| e.data.valid);
-    let path = |name: &str| Some(SourceConfig { path: Some(PathBuf::from(name).into()), ..Default::default() });
+    let path = |name: &str| Some(SourceConfig::files(PathBuf::from(name)));
     assert_eq!(said(&["data.valid.path=y.csv"]), Ok(path("y.csv")));
     let part = load("data: {train: {path: x.csv}, valid: {part_of_train: 0.05}}", &[]).expect("loaded");
     assert_eq!(part.data.splits().sources(Split::Valid).expect("some")[0].to_string(), "x.csv (5 % of it)");
     assert_eq!(load(&part.to_yaml(), &[]), Ok(part));
     let unsaid = load("data: {train: {cw: {wpm: [20, 25]}}}", &[]).expect("loaded");
     assert_eq!(unsaid.data.valid, None);
-    assert_eq!(unsaid.data.splits().sources(Split::Valid).expect("some")[0].cw.wpm, [20.0, 25.0]);
+    let other = &unsaid.data.splits().sources(Split::Valid).expect("some")[0];
+    assert_eq!(options(other)["wpm"], serde_json::json!([20.0, 25.0]));
     assert_eq!(load(&unsaid.to_yaml(), &[]), Ok(unsaid));
     let fewer = load("", &["data.valid.samples=8"]).expect("loaded");
-    assert_eq!(fewer.data.valid, Some(SourceConfig { samples: 8, ..Default::default() }));
+    assert_eq!(fewer.data.valid, Some(made(8)));
+}
+
+/// Returns the default source with this number of samples.
+fn made(samples: usize) -> SourceConfig {
+    Origin::Synthesised(Synthesised { samples, ..Default::default() }).into()
 }
 
 const TASKS: &str = "train: {optimizer: {warmup_steps: 1}}\ntasks: [{name: a, data: &d {train: {synth: cw}, valid: {synth: cw}}}, {name: b, data: *d}]\n";
@@ -95,7 +109,10 @@ const TASKS: &str = "train: {optimizer: {warmup_steps: 1}}\ntasks: [{name: a, da
 #[test]
 fn tasks_are_judged_as_other_runs_are() {
     let experiment = load(&TASKS.replace(", valid: {synth: cw}", ""), &[]).expect("other samples");
-    assert_eq!(experiment.tasks[0].data.splits().sources(Split::Valid).expect("some")[0].samples, 64);
+    assert_eq!(
+        experiment.tasks[0].data.splits().sources(Split::Valid).expect("some")[0].synthesised().expect("one").samples,
+        64
+    );
     for (valid, culprits) in [("", ["`data.valid`", "part_of_train"]), (", valid: {}", ["`data.valid`", "no data"])] {
         let yaml = TASKS.replace("{synth: cw}, valid: {synth: cw}", &format!("{{path: x.csv}}{valid}"));
         let error = load(&yaml, &[]).expect_err("refused").to_string();
@@ -107,10 +124,7 @@ fn tasks_are_judged_as_other_runs_are() {
     let part = load(&yaml, &[]).expect("loaded");
     assert_eq!(load(&part.to_yaml(), &[]), Ok(part.clone()));
     // Configurations saved by versions that had default validation data for runs without tasks.
-    let earlier = Experiment {
-        data: DataConfig { valid: Some(SourceConfig { samples: 64, ..Default::default() }), ..part.data.clone() },
-        ..part
-    };
+    let earlier = Experiment { data: DataConfig { valid: Some(made(64)), ..part.data.clone() }, ..part };
     assert_eq!(earlier.validate(), Ok(()));
 }
 

@@ -121,6 +121,12 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
         }
         problem = format!("there is no such key; the keys here are {}", known.join(", "));
     }
+    // A value that reads its own keys names the one at fault.
+    let message = problem.clone();
+    if let Some((inner, rest)) = message.strip_prefix('`').and_then(|message| message.split_once("`: ")) {
+        key = if key.is_empty() { inner.to_owned() } else { format!("{key}.{inner}") };
+        problem = rest.to_owned();
+    }
     let place = error.metadata.as_ref().map(|m| match &m.source {
         Some(figment::Source::File(path)) => format!(" (in {})", path.display()),
         // Only values of `--set` come from code.

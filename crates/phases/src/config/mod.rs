@@ -24,7 +24,7 @@ pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
     RouterPhase, RoutingWeights,
 };
-pub use sources::{SourceConfig, Sources, StageConfig, Synth};
+pub use sources::{Files, HubDataset, Origin, PartOfTrain, Selection, SourceConfig, Sources, StageConfig, Synthesised};
 pub(crate) use splits::NONE;
 pub use splits::Split;
 pub(crate) use stage_train::{ERROR, LOSS, phase_train};

@@ -2,11 +2,11 @@
 
 use super::ConfigError;
 use crate::backbone::{Architecture, TextBackbone, TextBackboneError};
+use crate::kinds;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
-use undertone_cw::morse;
 use undertone_hub::{Hub, HubError};
 use undertone_model::lora::LoraConfig;
 use undertone_model::whisper::{
@@ -21,9 +21,9 @@ use undertone_store::set_trainable;
 pub struct ModelConfig {
     /// Architecture.
     pub backbone: Architecture,
-    /// Source of its weights. Default: the bundled Morse model.
+    /// Source of its weights. Default: the bundled model.
     pub source: ModelSource,
-    /// Vocabulary of a newly initialised model, one with `source.config`. Default: Morse characters.
+    /// Vocabulary of a newly initialised model, one with `source.config`. Default: the alphabet of the default synthesiser.
     pub tokenizer: Option<TokenizerConfig>,
     /// Shorthand for `source: {path: …}` that overrides any other source, as in `--set model.path=DIR`.
     pub path: Option<PathBuf>,
@@ -89,7 +89,7 @@ pub(super) fn usual_lora() -> LoraConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSource {
-    /// Model that comes with Undertone: `whisper-nano-cw`.
+    /// Name of a model that comes with Undertone; there is one, which is the default.
     pub bundled: Option<String>,
     /// Folder in the Hugging Face layout.
     pub path: Option<PathBuf>,
@@ -178,6 +178,9 @@ pub enum SourceError {
     /// The vocabulary has to be trained, and there are no texts.
     #[error("`model.tokenizer.vocab_size` is trained on the texts of an experiment: give `path` where there is none")]
     Untrained,
+    /// A newly initialised model has no vocabulary.
+    #[error("a model with `model.source.config` needs a vocabulary: give `model.tokenizer`")]
+    NoVocabulary,
     /// The texts to train the vocabulary on are not available.
     #[error("`model.tokenizer.vocab_size`: {0}")]
     Corpus(undertone_train::BoxError),
@@ -343,7 +346,7 @@ impl ModelConfig {
 }
 
 /// Returns a newly initialised model with its vocabulary, which includes Whisper's special tokens. Default vocabulary:
-/// Morse characters.
+/// the alphabet of the default synthesiser.
 fn fresh(
     config: WhisperConfig,
     initializer: Initializer,
@@ -357,7 +360,7 @@ fn fresh(
             let multilingual = tokenizer.vocab_size() != ENGLISH && !tokenizer.languages().is_empty();
             (tokenizer, GenerationConfig::new(multilingual))
         }
-        None => of_morse(&config)?,
+        None => of_alphabet(&config)?,
     };
     let mut whisper = PretrainedWhisper::init(config, tokenizer, generation, device)?;
     if initializer == Initializer::Local {
@@ -369,16 +372,16 @@ fn fresh(
 /// Vocabulary size of OpenAI's English-only models.
 const ENGLISH: usize = 51864;
 
-/// Returns the vocabulary of Morse characters and its generation settings.
-fn of_morse(config: &WhisperConfig) -> Result<(WhisperTokenizer, GenerationConfig), SourceError> {
-    let characters: String = morse::alphabet().collect();
-    let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"])?;
+/// Returns the vocabulary of the default synthesiser's alphabet, and its generation settings.
+fn of_alphabet(config: &WhisperConfig) -> Result<(WhisperTokenizer, GenerationConfig), SourceError> {
+    let alphabet = kinds::default().and_then(|kind| kind.alphabet()).ok_or(SourceError::NoVocabulary)?;
+    let tokenizer = WhisperTokenizer::of_characters(&alphabet.characters, &["en"])?;
     let mut generation = GenerationConfig::new(true);
     generation.language = Some("en".into());
     generation.task = Some("transcribe".into());
-    // 45 words per minute are 4.5 characters a second. The limit is twice that, for texts of short characters, plus the
-    // prompt. A decoder that has lost its place repeats itself up to the limit.
+    // A decoder that has lost its place repeats itself up to the limit, which includes the prompt.
     let seconds = config.max_frames() as f64 / 100.0;
-    generation.max_length = Some((9.0 * seconds) as usize + 4).filter(|n| *n < config.max_target_positions);
+    let most = (alphabet.most_per_second * seconds) as usize + 4;
+    generation.max_length = Some(most).filter(|n| *n < config.max_target_positions);
     Ok((tokenizer, generation))
 }

@@ -1,7 +1,8 @@
 //! Sources of each split: the configured `train`, `valid` and `test`, and their defaults.
 
-use super::SourceConfig;
-use undertone_data::records::{Column, Share};
+use super::{PartOfTrain, SourceConfig};
+use crate::kinds;
+use undertone_data::records::Share;
 
 /// Split of an experiment's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,9 +46,6 @@ pub(crate) struct Splits<'a> {
     pub test: Option<&'a SourceConfig>,
 }
 
-/// Default number of validation samples of a synthesiser.
-const VALID_SAMPLES: usize = 64;
-
 impl Splits<'_> {
     /// Returns the sources of a split; `None` if it has no data.
     ///
@@ -56,13 +54,12 @@ impl Splits<'_> {
     pub fn sources(&self, split: Split) -> Option<Vec<SourceConfig>> {
         match (split, self.valid, self.test) {
             (Split::Train, ..) => Some(self.train.iter().map(|source| self.trained(source)).collect()),
-            (Split::Valid, Some(SourceConfig { part_of_train: Some(share), group_by, .. }), _) => {
-                let recorded = self.train.iter().filter(|source| source.is_recorded());
-                Some(recorded.map(|source| held_out(source, *share, group_by.as_ref())).collect())
-            }
-            (Split::Valid, Some(valid), _) => Some(vec![valid.clone()]),
+            (Split::Valid, Some(valid), _) => Some(match valid.part_of_train() {
+                Some(part) => self.train.iter().filter_map(|source| held_out(source, part)).collect(),
+                None => vec![valid.clone()],
+            }),
             (Split::Valid, None, _) if self.is_recorded() => None,
-            (Split::Valid, None, _) => Some(self.train.iter().map(others).collect()),
+            (Split::Valid, None, _) => Some(self.train.iter().map(SourceConfig::others).collect()),
             (Split::Test, _, Some(test)) => Some(vec![test.clone()]),
             // A synthesiser makes other samples from another seed; recordings would be the ones already used.
             (Split::Test, _, None) => {
@@ -78,7 +75,7 @@ impl Splits<'_> {
 
     /// Returns the sources in the configuration, without those that are derived from others.
     pub fn written(&self) -> impl Iterator<Item = (Split, &SourceConfig)> {
-        let valid = self.valid.filter(|valid| valid.part_of_train.is_none());
+        let valid = self.valid.filter(|valid| valid.part_of_train().is_none());
         let result = [(Split::Valid, valid), (Split::Test, self.test)];
         let result = result.into_iter().filter_map(|(split, source)| Some((split, source?)));
         self.train.iter().map(|source| (Split::Train, source)).chain(result)
@@ -86,36 +83,34 @@ impl Splits<'_> {
 
     /// Checks that the splits fit together. The error is the offending split and the reason.
     pub fn validate(&self) -> Result<(), (Split, String)> {
-        if let Some((split, _)) = self.written().find(|(_, source)| source.part_of_train.is_some()) {
+        if let Some((split, _)) = self.written().find(|(_, source)| source.part_of_train().is_some()) {
             return Err((split, "`part_of_train` is for `data.valid`: leave it out".into()));
         }
-        if let Some((split, _)) = self.written().find(|(_, source)| source.group_by.is_some()) {
-            let reason =
-                "`group_by` is for `data.valid`, beside `part_of_train`: leave it out, or give `part: {by: …}`";
-            return Err((split, reason.into()));
-        }
         let unnamed = |source: &SourceConfig| {
-            self.is_recorded() && !source.is_recorded() && source.synth.is_none() && source.part_of_train.is_none()
+            self.is_recorded() && source.synthesised().is_some_and(|synthesised| synthesised.synth.is_none())
         };
+        let synth = || kinds::default().map_or("…".to_owned(), |kind| kind.name().to_owned());
         match (self.valid, self.test) {
             (None, _) if self.is_recorded() => Err((Split::Valid, NONE.into())),
             (Some(valid), _) if unnamed(valid) => {
-                Err((Split::Valid, format!("{NONE}; or `synth: cw`, if it is Morse")))
+                Err((Split::Valid, format!("{NONE}; or `synth: {}`, if it is to be synthesised", synth())))
             }
             (_, Some(test)) if unnamed(test) => {
-                Err((Split::Test, "there is no data: give its `path` or `hub`, or `synth: cw`, if it is Morse".into()))
+                let synth = synth();
+                let reason = format!(
+                    "there is no data: give its `path` or `hub`, or `synth: {synth}`, if it is to be synthesised"
+                );
+                Err((Split::Test, reason))
             }
-            (Some(SourceConfig { part_of_train: Some(share), .. }), _) => {
-                self.validate_share(*share).map_err(|reason| (Split::Valid, reason))
-            }
+            (Some(valid), _) => match valid.part_of_train() {
+                Some(part) => self.validate_share(part.share).map_err(|reason| (Split::Valid, reason)),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }
 
     fn validate_share(&self, share: f64) -> Result<(), String> {
-        if let Some(key) = self.valid.and_then(SourceConfig::key_beside_part_of_train) {
-            return Err(format!("`part_of_train` takes its records from the training data: leave out that or `{key}`"));
-        }
         if !(share > 0.0 && share < 1.0) {
             return Err(format!("`part_of_train` is {share}: it is a share of the training data, above 0 and below 1"));
         }
@@ -125,7 +120,7 @@ impl Splits<'_> {
                     .into(),
             );
         }
-        let limits = self.train.iter().filter(|source| source.is_recorded()).filter_map(|source| source.limit);
+        let limits = self.train.iter().filter_map(|source| source.selection()?.limit);
         match limits.into_iter().find(|limit| kept(*limit, share) >= *limit) {
             Some(limit) => {
                 Err(format!("`part_of_train` leaves no training data of the {limit} records that `limit` allows"))
@@ -141,12 +136,14 @@ impl Splits<'_> {
 
     /// Returns a source of the training data without the part that is held out for validation.
     fn trained(&self, source: &SourceConfig) -> SourceConfig {
-        let valid = self.valid.filter(|_| source.is_recorded());
-        let Some((share, by)) = valid.and_then(|valid| Some((valid.part_of_train?, valid.group_by.clone()))) else {
-            return source.clone();
-        };
-        let limit = source.limit.map(|limit| limit.saturating_sub(kept(limit, share)));
-        SourceConfig { share: Some(Share { from: 0.0, to: 1.0 - share, by }), limit, ..source.clone() }
+        let mut source = source.clone();
+        if let (Some(part), Some(selection)) =
+            (self.valid.and_then(SourceConfig::part_of_train), source.selection_mut())
+        {
+            selection.share = Some(Share { from: 0.0, to: 1.0 - part.share, by: part.group_by.clone() });
+            selection.limit = selection.limit.map(|limit| limit.saturating_sub(kept(limit, part.share)));
+        }
+        source
     }
 }
 
@@ -155,14 +152,12 @@ pub(crate) const NONE: &str = "there is no data to evaluate the model on: give o
                     `data.valid: {part_of_train: 0.05}`, which keeps that share of the training data for it";
 
 /// Returns the part of a source of recordings that is held out for validation.
-fn held_out(source: &SourceConfig, share: f64, by: Option<&Column>) -> SourceConfig {
-    let limit = source.limit.map(|limit| kept(limit, share));
-    SourceConfig {
-        share: Some(Share { from: 1.0 - share, to: 1.0, by: by.cloned() }),
-        limit,
-        weight: None,
-        ..source.clone()
-    }
+fn held_out(source: &SourceConfig, part: &PartOfTrain) -> Option<SourceConfig> {
+    let mut source = SourceConfig { weight: None, ..source.clone() };
+    let selection = source.selection_mut()?;
+    selection.share = Some(Share { from: 1.0 - part.share, to: 1.0, by: part.group_by.clone() });
+    selection.limit = selection.limit.map(|limit| kept(limit, part.share));
+    Some(source)
 }
 
 /// Returns the number of records, out of `limit`, that are held out for validation.
@@ -170,32 +165,40 @@ fn kept(limit: usize, share: f64) -> usize {
     ((limit as f64 * share).round() as usize).max(1)
 }
 
-/// Returns a source of other samples of a synthesiser, with its settings after the curriculum.
-fn others(source: &SourceConfig) -> SourceConfig {
-    let SourceConfig { synth, options, cw, .. } = source.clone();
-    SourceConfig { synth, options, cw, samples: VALID_SAMPLES, ..SourceConfig::default() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use crate::config::{Origin, Selection};
+    use serde_json::json;
+
     fn recorded() -> SourceConfig {
-        SourceConfig { path: Some(std::path::PathBuf::from("train.csv").into()), ..Default::default() }
+        SourceConfig::files(std::path::PathBuf::from("train.csv"))
+    }
+
+    /// Returns a source of recordings with a maximum number of records.
+    fn limited(limit: usize) -> SourceConfig {
+        let mut source = recorded();
+        source.selection_mut().expect("recordings").limit = Some(limit);
+        source
     }
 
     fn part_of_train(share: f64) -> SourceConfig {
-        SourceConfig { part_of_train: Some(share), ..Default::default() }
+        Origin::PartOfTrain(PartOfTrain { share, group_by: None }).into()
+    }
+
+    fn written(source: serde_json::Value) -> Result<SourceConfig, serde_json::Error> {
+        serde_json::from_value(source)
     }
 
     #[test]
     fn synthesisers_are_judged_by_other_samples_of_their_own() {
-        let mut train = SourceConfig { samples: 5, weight: Some(1.0), ..Default::default() };
-        train.cw.duration_s = [1.0, 2.0];
-        train.stages = vec![serde_json::from_value(serde_json::json!({"epochs": 1, "cw": {}})).expect("a stage")];
+        let cw = json!({"duration_s": [1, 2]});
+        let stages = json!([{"epochs": 1, "cw": {}}]);
+        let train = written(json!({"samples": 5, "weight": 1, "cw": cw, "stages": stages})).expect("a source");
         let splits = Splits { train: std::slice::from_ref(&train), valid: None, test: None };
         assert_eq!(splits.validate(), Ok(()));
-        let result = SourceConfig { samples: 64, cw: train.cw.clone(), ..Default::default() };
+        let result = written(json!({"samples": 64, "cw": cw})).expect("a source");
         assert_eq!(splits.sources(Split::Valid), Some(vec![result.clone()]));
         assert_eq!(splits.sources(Split::Test), Some(vec![result]));
     }
@@ -211,42 +214,42 @@ mod tests {
         }
         assert_eq!((none.sources(Split::Valid), none.sources(Split::Test)), (None, None));
         // A number of samples, but no source.
-        let vague = SourceConfig { samples: 10, ..Default::default() };
+        let vague = written(json!({"samples": 10})).expect("a source");
         for (valid, test, culprit) in
             [(Some(&vague), None, Split::Valid), (Some(&recorded()), Some(&vague), Split::Test)]
         {
             let (split, reason) = Splits { valid, test, ..none }.validate().expect_err("refused");
             assert!(split == culprit && reason.contains("synth: cw"), "{split:?} {reason}");
         }
-        let morse = SourceConfig { synth: Some(crate::Synth::Cw), ..vague };
+        let morse = written(json!({"synth": "cw", "samples": 10})).expect("a source");
         assert_eq!(Splits { valid: Some(&morse), ..none }.validate(), Ok(()));
     }
 
     #[test]
     fn a_part_of_the_training_data_is_cut_off_all_recordings() {
         let train = [
-            SourceConfig { weight: Some(1.0), limit: Some(100), ..recorded() },
+            SourceConfig { weight: Some(1.0), ..limited(100) },
             SourceConfig { weight: Some(2.0), ..Default::default() },
         ];
         let valid = part_of_train(0.1);
         let splits = Splits { train: &train, valid: Some(&valid), test: None };
         assert_eq!(splits.validate(), Ok(()));
-        let by_speaker = SourceConfig { group_by: Some("speaker".into()), ..valid.clone() };
+        let by_speaker = Origin::PartOfTrain(PartOfTrain { share: 0.1, group_by: Some("speaker".into()) }).into();
         let grouped = Splits { valid: Some(&by_speaker), ..splits };
         assert_eq!(grouped.validate(), Ok(()));
         for split in [Split::Train, Split::Valid] {
-            let share = grouped.sources(split).expect("some")[0].share.clone().expect("a share");
+            let share = selection(&grouped.sources(split).expect("some")[0]).share.expect("a share");
             assert_eq!(share.by, Some("speaker".into()));
         }
         let (trained, result) =
             (splits.sources(Split::Train).expect("some"), splits.sources(Split::Valid).expect("some"));
         assert_eq!(
-            (trained[0].share.clone(), trained[0].limit),
+            (selection(&trained[0]).share, selection(&trained[0]).limit),
             (Some(Share { from: 0.0, to: 0.9, by: None }), Some(90))
         );
         assert_eq!(trained[1], train[1]);
         assert_eq!(
-            (result[0].share.clone(), result[0].limit),
+            (selection(&result[0]).share, selection(&result[0]).limit),
             (Some(Share { from: 0.9, to: 1.0, by: None }), Some(10))
         );
         assert_eq!((result.len(), result[0].weight), (1, None));
@@ -267,12 +270,20 @@ mod tests {
         refused(recorded(), part_of_train(0.0), "is 0:");
         refused(recorded(), part_of_train(1.0), "is 1:");
         refused(recorded(), part_of_train(f64::NAN), "is NaN");
-        refused(recorded(), SourceConfig { limit: Some(3), ..part_of_train(0.5) }, "`limit`");
-        refused(SourceConfig { limit: Some(1), ..recorded() }, part_of_train(0.1), "`limit`");
+        refused(limited(1), part_of_train(0.1), "`limit`");
         refused(SourceConfig::default(), part_of_train(0.1), "synthesiser");
         refused(part_of_train(0.1), recorded(), "`part_of_train` is for `data.valid`");
-        let grouped = SourceConfig { group_by: Some("speaker".into()), ..recorded() };
-        refused(grouped.clone(), recorded(), "`group_by` is for `data.valid`");
-        refused(recorded(), grouped, "beside `part_of_train`");
+        let refused = |source, culprit: &str| {
+            let reason = written(source).expect_err(culprit).to_string();
+            assert!(reason.contains(culprit), "{reason}");
+        };
+        refused(json!({"part_of_train": 0.5, "limit": 3}), "`limit`");
+        let grouped = json!({"path": "train.csv", "group_by": "speaker"});
+        refused(grouped.clone(), "`group_by` is for `data.valid`");
+        refused(grouped, "beside `part_of_train`");
+    }
+
+    fn selection(source: &SourceConfig) -> Selection {
+        source.selection().cloned().expect("recordings")
     }
 }

@@ -2,8 +2,7 @@
 
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
-use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split, Synth};
-use undertone_cw::CwTask;
+use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split};
 use undertone_model::router::{GateKind, RouterConfig};
 use undertone_tasks::HeadConfig;
 
@@ -77,34 +76,38 @@ impl Experiment {
 
     /// Checks that all training data has the timing that the alignment terms need.
     fn validate_alignment(&self) -> Result<(), ConfigError> {
-        let value = |text: String| Err(ConfigError::Value(text));
-        let tasks = self.all_tasks();
-        for source in tasks.iter().flat_map(|task| &task.data.train.0) {
-            if source.path.is_some() || source.hub.is_some() {
-                return value(
-                    "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for recordings".into(),
-                );
-            }
-            if let Some(Synth::Registered(name)) = &source.synth {
-                return value(format!(
-                    "`loss.alignment` needs the timing of `synth: cw`, and `{name}` does not tell it: set its weights to 0"
-                ));
-            }
-            let stages = (0..source.stages.len()).map(|i| source.stage(i)).collect::<Result<Vec<_>, _>>()?;
-            if let Some(cw) = std::iter::once(&source.cw).chain(&stages).find(|cw| cw.task != CwTask::Copy) {
-                return value(format!(
-                    "`loss.alignment` follows what is sent, and the task `{}` writes something else: set its weights to 0",
-                    cw.task
-                ));
+        self.element_classes().map(drop)
+    }
+
+    /// Returns the number of classes of the elements in the timing of the training data.
+    ///
+    /// # Errors
+    /// Names the reason why a source has no timing.
+    pub(crate) fn element_classes(&self) -> Result<usize, ConfigError> {
+        let mut most = 0;
+        for source in self.all_tasks().iter().flat_map(|task| &task.data.train.0) {
+            let Some(synthesised) = source.synthesised() else {
+                let reason =
+                    "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for recordings";
+                return Err(ConfigError::Value(reason.into()));
+            };
+            let (kind, (stages, rest)) = (synthesised.kind()?, synthesised.curriculum()?);
+            for options in stages.iter().map(|(_, options)| options).chain([&rest]) {
+                let classes = kind.element_classes(options).map_err(|reason| {
+                    let text =
+                        format!("`loss.alignment` needs the timing of samples, and {reason}: set its weights to 0");
+                    ConfigError::Value(text)
+                })?;
+                most = classes.max(most);
             }
         }
-        Ok(())
+        Ok(most)
     }
 
     /// Checks the additional rules of a run with tasks.
     fn validate_tasks(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
-        let (defaults, unsaid) = (Self::default(), SourceConfig { samples: 64, ..Default::default() });
+        let (defaults, unsaid) = (Self::default(), SourceConfig::default().others());
         let unused = [
             ("data.train", self.data.train != defaults.data.train),
             // Configurations saved before `data.valid` became optional have these samples of a synthesiser.
@@ -160,8 +163,8 @@ impl Experiment {
                     source.validate_text().map_err(at)?;
                     continue;
                 }
-                if source.synth.is_none() && !source.is_recorded() {
-                    return Err(at("there is no data: give `synth: cw`, or recordings as `path` or `hub`".into()));
+                if source.synthesised().is_some_and(|synthesised| synthesised.synth.is_none()) {
+                    return Err(at("there is no data: give a `synth`, or recordings as `path` or `hub`".into()));
                 }
                 source.validate_speech(split == Split::Train).map_err(at)?;
             }

@@ -1,6 +1,6 @@
 //! The network of a run: a backbone, with adapters, heads and router.
 
-use crate::{AlignmentConfig, ELEMENTS};
+use crate::AlignmentConfig;
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Device, Tensor};
 use std::num::NonZeroUsize;
@@ -55,7 +55,7 @@ pub struct TrainedParts {
 pub struct AlignmentHeads {
     /// Linear map from the encoder output to character tokens.
     pub character_head: Option<Linear>,
-    /// Linear map from an early encoder layer to Morse elements.
+    /// Linear map from an early encoder layer to classes of elements.
     pub element_head: Option<Linear>,
     #[module(skip)]
     elements_layer: usize,
@@ -108,15 +108,15 @@ pub struct Encoded {
 }
 
 impl AlignmentHeads {
-    /// Initialises the heads of `config` for a speech backbone.
-    pub fn init(config: &AlignmentConfig, backbone: &BoxedBackbone, device: &Device) -> Self {
+    /// Initialises the heads of `config` for a speech backbone, with this number of classes of elements.
+    pub fn init(config: &AlignmentConfig, classes: usize, backbone: &BoxedBackbone, device: &Device) -> Self {
         let [vocabulary, d_model] = backbone.token_embedding().weight.dims();
         let head = |weight: f64, classes| {
             (weight > 0.0).then(|| Linear::init(d_model, classes, true, (d_model as f64).powf(-0.5), device))
         };
         Self {
             character_head: head(config.characters, vocabulary),
-            element_head: head(config.elements, ELEMENTS),
+            element_head: head(config.elements, classes),
             elements_layer: config.elements_layer.min(backbone.block_count()),
         }
     }
@@ -160,10 +160,10 @@ impl TaskModel {
         self
     }
 
-    /// Adds the alignment heads. A text backbone has none.
-    pub fn with_alignment(mut self, config: &AlignmentConfig, device: &Device) -> Self {
+    /// Adds the alignment heads, with this number of classes of elements. A text backbone has none.
+    pub fn with_alignment(mut self, config: &AlignmentConfig, classes: usize, device: &Device) -> Self {
         if self.backbone.decoder().is_some() {
-            self.alignment = AlignmentHeads::init(config, &self.backbone, device);
+            self.alignment = AlignmentHeads::init(config, classes, &self.backbone, device);
             // In a fine-tuned backbone nothing else reads the residual stream.
             self.tap = if self.plain { self.alignment.elements_layer } else { self.tap };
         }

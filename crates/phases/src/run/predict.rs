@@ -9,7 +9,7 @@ use super::setup::Setup;
 use super::spec::Layout;
 use super::text_data::TextDataError;
 use crate::config::TaskConfig;
-use crate::transcribe::pieces_for;
+use crate::reading::Reading;
 use crate::{Experiment, RunError, SampleAudio, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
 use std::path::Path;
@@ -103,7 +103,8 @@ impl Predictor {
         };
         let samples = audio::load(path).map_err(TranscribeError::from)?;
         let prompt = whisper.tokenizer.prompt(&whisper.generation, None, None).map_err(TranscribeError::from)?;
-        let answers = pieces_for(whisper, &samples).into_iter().map(|piece| {
+        let reading = Reading::of(whisper).map_err(TranscribeError::from)?;
+        let answers = reading.pieces(&samples).into_iter().map(|piece| {
             let piece = piece.samples;
             let start = piece.start as f64 / f64::from(audio::SAMPLE_RATE);
             let mut tokens = prompt.clone();

@@ -204,7 +204,7 @@ mod tests {
         undertone_data::audio::write_wav(&audio, &[0.1; 16_000]).expect("written");
         std::fs::write(&manifest, "audio,text\na.wav,CQ\n").expect("written");
         let mut experiment = Experiment::default();
-        let recorded = SourceConfig { path: Some(manifest.into()), ..Default::default() };
+        let recorded = SourceConfig::files(manifest);
         experiment.data.valid = Some(recorded.clone());
         let batches = |experiment: &Experiment| {
             Setup::new(experiment).expect("a setup").evaluation_batches(&experiment.all_tasks(), Split::Test)

@@ -107,8 +107,9 @@ impl StageSpec {
     /// Returns its model before any trained parts are loaded into it.
     fn fresh(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let (alignment, device) = (&self.loss.alignment, &setup.device);
+        let classes = if alignment.elements > 0.0 { setup.experiment.element_classes()? } else { 0 };
         if self.layout == Layout::Model {
-            return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, device));
+            return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, classes, device));
         }
         let loras: Vec<LoraConfig> = self.description.adapters.iter().map(|adapter| adapter.lora.clone()).collect();
         let heads: Vec<&HeadConfig> = self.description.heads.iter().map(|head| &head.head).collect();
@@ -116,7 +117,7 @@ impl StageSpec {
         let model = TaskModel::new(setup.pretrained.network(), &loras, &heads, router.tap, device)
             .map_err(|source| RunError::Adapt { task: self.title.clone(), source })?;
         let model = if self.is_routed() { model.with_router(router, device) } else { model };
-        Ok(if alignment.is_on() { model.with_alignment(alignment, device) } else { model })
+        Ok(if alignment.is_on() { model.with_alignment(alignment, classes, device) } else { model })
     }
 
     /// Returns `model` with its trained parameters marked.

@@ -1,7 +1,6 @@
 //! Errors of speech samples.
 
 use crate::{ConfigError, SourceError, TranscribeError};
-use undertone_cw::CwError;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::AugmentError;
 use undertone_data::cache::CacheError;
@@ -21,18 +20,27 @@ pub enum SpeechError {
     /// The hub did not provide the recordings.
     #[error(transparent)]
     Source(#[from] Box<SourceError>),
-    /// The synthesiser's configuration is invalid.
-    #[error(transparent)]
-    Cw(#[from] CwError),
-    /// A registered source refuses its options, or does not exist.
+    /// A synthesiser refuses its options.
     #[error(transparent)]
     Registered(#[from] undertone_data::source::SourceError),
-    /// A registered source has no samples.
+    /// A synthesiser has no samples.
     #[error("source `{0}` has no samples: an epoch needs at least 1")]
     Empty(String),
-    /// A stage of the curriculum is invalid.
+    /// A synthesiser does not exist, or a stage of its curriculum is invalid.
     #[error(transparent)]
-    Stage(#[from] ConfigError),
+    Config(#[from] ConfigError),
+    /// A stage of the curriculum has another number of samples.
+    #[error(
+        "`stages[{stage}]` makes {samples} samples per epoch, and after the stages there are {of}: both must be equal"
+    )]
+    Stage {
+        /// Index of the stage, from 0.
+        stage: usize,
+        /// Its number of samples.
+        samples: usize,
+        /// Number of samples after all stages.
+        of: usize,
+    },
     /// Recordings for augmentation cannot be used.
     #[error("`data.augment`: {0}")]
     Augment(#[from] AugmentError),

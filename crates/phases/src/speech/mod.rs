@@ -8,7 +8,6 @@ mod pack;
 mod pieces;
 pub(crate) mod record;
 mod recordings;
-mod registered;
 mod sample;
 mod synthesised;
 #[cfg(test)]
@@ -21,15 +20,13 @@ pub(crate) use pieces::{Piece, divided};
 pub use sample::{SampleAudio, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
-use crate::{Experiment, Interrupt, LongAudio, SourceConfig, Synth, Transcriber};
+use crate::{Experiment, Interrupt, LongAudio, SourceConfig, Transcriber};
 use align::Aligner;
 use error::too_long;
 use recordings::{Recordings, Treatment};
-use registered::Registered;
 use std::ops::Range;
 use std::sync::Arc;
 use synthesised::Synthesised;
-use undertone_cw::MorseStations;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::Augment;
 use undertone_data::cache::{Cache, CacheWhat};
@@ -49,7 +46,6 @@ pub struct SpeechDataset {
 
 enum Part {
     Synthesised(Box<Synthesised>),
-    Registered(Box<Registered>),
     Recordings(Box<Recordings>),
 }
 
@@ -105,12 +101,9 @@ impl SpeechDataset {
         let parts = (0..).zip(sources).map(|(place, source)| {
             // The first source has the split's own seed.
             let seed = seeds::of_source(seed, place);
-            if let (false, Some(Synth::Registered(name))) = (source.is_recorded(), &source.synth) {
-                return Ok(Part::Registered(Box::new(Registered::new(name, source, window, seed)?)));
-            }
-            if !source.is_recorded() {
+            if let Some(synthesised) = source.synthesised() {
                 let aligned = experiment.loss.alignment.is_on();
-                let synthesised = Synthesised::new(source, &tokens, aligned, seed)?;
+                let synthesised = Synthesised::new(synthesised, &tokens, aligned, window, seed)?;
                 return Ok(Part::Synthesised(Box::new(synthesised)));
             }
             let clips = source.clips()?;
@@ -163,7 +156,6 @@ impl SpeechDataset {
         for part in &self.parts {
             let sample = match part {
                 Part::Synthesised(synthesised) => synthesised.most_demanding(&self.tokens)?,
-                Part::Registered(registered) => registered.most_demanding(&self.tokens)?,
                 Part::Recordings(recordings) => recordings.most_demanding(&self.tokens)?,
             };
             let (samples, tokens) = (sample.heard.samples().min(self.window), sample.tokens.len());
@@ -194,7 +186,7 @@ impl SpeechDataset {
     fn recordings(&self) -> impl Iterator<Item = &Recordings> {
         self.parts.iter().filter_map(|part| match part {
             Part::Recordings(recordings) => Some(&**recordings),
-            Part::Synthesised(_) | Part::Registered(_) => None,
+            Part::Synthesised(_) => None,
         })
     }
 
@@ -239,7 +231,7 @@ fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: boo
     let by_seconds = data.max_batch_seconds.is_some();
     let by_length = [("pack", data.pack), ("group_by_length", data.group_by_length), ("max_batch_seconds", by_seconds)];
     Ok(Treatment {
-        augment: Some(Arc::new(Augment::with_stations(&data.augment, window, Arc::new(MorseStations))?)),
+        augment: Some(Arc::new(Augment::new(&data.augment, window)?)),
         timestamps: data.timestamps,
         previous_text: data.previous_text,
         pack: data.pack,
@@ -253,7 +245,6 @@ impl Part {
     fn len(&self) -> usize {
         match self {
             Self::Synthesised(synthesised) => synthesised.len(),
-            Self::Registered(registered) => registered.len(),
             Self::Recordings(recordings) => recordings.len(),
         }
     }
@@ -271,7 +262,6 @@ impl Dataset for SpeechDataset {
         let (part, index) = self.locate(index);
         match part {
             Part::Synthesised(synthesised) => self.made(synthesised.get(index, epoch, &self.tokens)?, draw),
-            Part::Registered(registered) => self.made(registered.get(index, epoch, &self.tokens)?, draw),
             Part::Recordings(recordings) => recordings.get(index, draw, &self.tokens),
         }
     }
@@ -280,7 +270,6 @@ impl Dataset for SpeechDataset {
         let (part, index) = self.locate(index);
         match part {
             Part::Synthesised(synthesised) => synthesised.name(index),
-            Part::Registered(registered) => registered.name(index),
             Part::Recordings(recordings) => recordings.name(index),
         }
     }
@@ -288,8 +277,7 @@ impl Dataset for SpeechDataset {
     fn length(&self, index: usize) -> Option<f64> {
         let (part, index) = self.locate(index);
         match part {
-            Part::Synthesised(synthesised) => Some(synthesised.longest()),
-            Part::Registered(registered) => Some(registered.seconds(index)),
+            Part::Synthesised(synthesised) => Some(synthesised.seconds(index)),
             // A recording of unknown duration may be as long as the window.
             Part::Recordings(recordings) => {
                 recordings.seconds(index).or(Some(self.window as f64 / f64::from(SAMPLE_RATE)))

@@ -3,73 +3,88 @@
 use super::error::SpeechError;
 use super::sample::{SampleAudio, SpeechSample};
 use super::tokens::{Spoken, Tokens};
-use crate::{Alignment, SourceConfig};
-use undertone_cw::{CwSample, CwSynth, morse};
+use crate::{Alignment, config};
+use serde_json::Value;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::loader::SampleError;
+use undertone_data::options::Options;
+use undertone_data::source::{SourceError, SourceRequest, SpeechSource, Utterance, Utterances};
 
-/// Synthesised Morse clips, different ones in each epoch.
+/// Utterances of a synthesiser, converted to samples for a model; different ones in each epoch.
 pub(super) struct Synthesised {
     curriculum: Curriculum,
-    samples: usize,
     aligned: bool,
+    /// Maximum duration in seconds, for utterances of unknown duration.
+    window: f64,
 }
 
 /// Number of clips made to find the longest text.
 const DRAWN: usize = 64;
 
 impl Synthesised {
+    /// Opens a synthesiser for a model with a window of `window` samples.
+    ///
     /// # Errors
-    /// If the configuration is invalid, or the vocabulary cannot encode Morse.
-    pub fn new(source: &SourceConfig, tokens: &Tokens, aligned: bool, seed: u64) -> Result<Self, SpeechError> {
-        let alphabet: String = morse::alphabet().collect();
-        let named = |source| SpeechError::Text { name: "the Morse alphabet".into(), source };
-        tokens.tokenizer().encode(&alphabet).map_err(named)?;
+    /// If there is no such synthesiser, if it refuses its options or is empty, or if the vocabulary cannot encode its
+    /// alphabet.
+    pub fn new(
+        source: &config::Synthesised,
+        tokens: &Tokens,
+        aligned: bool,
+        window: usize,
+        seed: u64,
+    ) -> Result<Self, SpeechError> {
+        let kind = source.kind()?;
+        if let Some(alphabet) = kind.alphabet() {
+            let named = |error| SpeechError::Text { name: format!("the alphabet of `{}`", kind.name()), source: error };
+            tokens.tokenizer().encode(&alphabet.characters).map_err(named)?;
+        }
         tokens.encode("an empty sample", Spoken::default())?;
-        Ok(Self { curriculum: Curriculum::new(source, seed)?, samples: source.samples, aligned })
+        let curriculum = Curriculum::new(source, &*kind, seed)?;
+        Ok(Self { curriculum, aligned, window: window as f64 / f64::from(SAMPLE_RATE) })
     }
 
     pub fn len(&self) -> usize {
-        self.samples
+        self.curriculum.rest.len()
     }
 
     pub fn name(&self, index: usize) -> String {
-        format!("cw {index}")
+        self.curriculum.rest.name(index)
     }
 
-    /// Returns a clip, a different one in every epoch.
+    /// Returns a sample, a different one in every epoch.
     ///
     /// # Errors
-    /// If its text is too long for the decoder.
-    pub fn get(&self, index: usize, epoch: u64, tokens: &Tokens) -> Result<SpeechSample, SpeechError> {
-        let ordinal = epoch.wrapping_mul(self.samples as u64).wrapping_add(index as u64);
-        let CwSample { audio, text, marks, .. } = self.curriculum.at(epoch).sample(ordinal);
+    /// The errors of the synthesiser, and an error if its text does not fit the vocabulary or the decoder.
+    pub fn get(&self, index: usize, epoch: u64, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
+        let Utterance { audio, text, timing } = self.curriculum.at(epoch).get(index, epoch)?;
         let name = self.name(index);
         let (ids, prompt) = tokens.encode(&name, Spoken { text: &text, ..Spoken::default() })?;
-        let alignment = self.aligned.then(|| {
+        let alignment = timing.filter(|_| self.aligned).map(|timing| {
             let tokenizer = tokens.tokenizer();
             let token = |c: char| tokenizer.encode(&c.to_string()).ok().and_then(|ids| ids.first().copied());
             let blank = tokenizer.no_speech().unwrap_or_else(|| tokenizer.end());
-            Alignment::new(&marks, audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
+            Alignment::new(&timing, audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
         });
         Ok(SpeechSample { name, heard: SampleAudio::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
     }
 
-    /// Returns the maximum duration of a clip, in seconds; the actual duration is known only after synthesis.
-    pub fn longest(&self) -> f64 {
-        let stages = self.curriculum.stages.iter().map(|(_, synth)| synth);
-        let longest = stages.chain([&self.curriculum.rest]).map(|synth| synth.config().duration_s[1]);
-        longest.fold(0.0, f32::max).into()
+    /// Returns the maximum duration of a sample in any stage, in seconds; the actual duration is known only after
+    /// synthesis.
+    pub fn seconds(&self, index: usize) -> f64 {
+        let longest = self.curriculum.all().map(|utterances| utterances.length(index).unwrap_or(self.window));
+        longest.fold(0.0, f64::max)
     }
 
-    /// Returns a sample as large as any: see [`most_demanding`].
+    /// Returns a sample as large as any that is likely to occur: see [`most_demanding`].
     ///
     /// # Errors
     /// If a sample cannot be made.
     pub fn most_demanding(&self, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
         let begins = std::iter::once(0).chain(self.curriculum.stages.iter().map(|(end, _)| *end));
-        let get = |index, epoch| Ok(self.get(index, epoch, tokens)?);
-        most_demanding(&begins.collect::<Vec<_>>(), self.samples, self.longest(), tokens, get)
+        let longest = (0..self.len()).map(|index| self.seconds(index)).fold(0.0, f64::max);
+        let get = |index, epoch| self.get(index, epoch, tokens);
+        most_demanding(&begins.collect::<Vec<_>>(), self.len(), longest, tokens, get)
     }
 }
 
@@ -78,7 +93,7 @@ impl Synthesised {
 ///
 /// # Errors
 /// If a sample cannot be made.
-pub(super) fn most_demanding(
+fn most_demanding(
     epochs: &[u64],
     samples: usize,
     seconds: f64,
@@ -104,26 +119,39 @@ pub(super) fn most_demanding(
     Ok(sample)
 }
 
-/// Synthesiser of each epoch.
+/// Utterances of each epoch.
 struct Curriculum {
-    /// First epoch after each stage, and the synthesiser of the stage.
-    stages: Vec<(u64, CwSynth)>,
-    /// Synthesiser of the epochs after all stages.
-    rest: CwSynth,
+    /// First epoch after each stage, and the utterances of the stage.
+    stages: Vec<(u64, Box<Utterances>)>,
+    /// Utterances of the epochs after all stages.
+    rest: Box<Utterances>,
 }
 
 impl Curriculum {
-    fn new(source: &SourceConfig, seed: u64) -> Result<Self, SpeechError> {
-        let mut stages = Vec::with_capacity(source.stages.len());
-        let mut end = 0;
-        for (index, stage) in source.stages.iter().enumerate() {
-            end = stage.epochs.saturating_add(end);
-            stages.push((end, CwSynth::new(source.stage(index)?, seed)?));
+    fn new(source: &config::Synthesised, kind: &dyn SpeechSource, seed: u64) -> Result<Self, SpeechError> {
+        let open = |options: Options| {
+            let request = SourceRequest { config: Value::Object(options), samples: source.samples, seed };
+            let opened = kind.open(&request);
+            opened.map_err(|error| SourceError::Open { name: kind.name().to_owned(), source: error })
+        };
+        let (stages, rest) = source.curriculum()?;
+        let rest = open(rest)?;
+        if rest.is_empty() {
+            return Err(SpeechError::Empty(kind.name().to_owned()));
         }
-        Ok(Self { stages, rest: CwSynth::new(source.cw.clone(), seed)? })
+        let stages = stages.into_iter().map(|(end, options)| Ok((end, open(options)?)));
+        let stages: Vec<(u64, Box<Utterances>)> = stages.collect::<Result<_, SourceError>>()?;
+        match stages.iter().position(|(_, stage)| stage.len() != rest.len()) {
+            Some(stage) => Err(SpeechError::Stage { stage, samples: stages[stage].1.len(), of: rest.len() }),
+            None => Ok(Self { stages, rest }),
+        }
     }
 
-    fn at(&self, epoch: u64) -> &CwSynth {
-        self.stages.iter().find(|(end, _)| epoch < *end).map_or(&self.rest, |(_, synth)| synth)
+    fn at(&self, epoch: u64) -> &Utterances {
+        &**self.stages.iter().find(|(end, _)| epoch < *end).map_or(&self.rest, |(_, stage)| stage)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Utterances> {
+        self.stages.iter().map(|(_, stage)| &**stage).chain([&*self.rest])
     }
 }

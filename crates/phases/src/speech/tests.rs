@@ -59,7 +59,7 @@ fn recordings(tenths: &[(&str, usize)], list: &str) -> (tempfile::TempDir, Sourc
     }
     let path = dir.path().join("list.jsonl");
     std::fs::write(&path, list).expect("written");
-    (dir, SourceConfig { path: Some(path.into()), ..SourceConfig::default() })
+    (dir, SourceConfig::files(path))
 }
 
 fn dataset(experiment: &Experiment, source: &SourceConfig) -> Result<SpeechDataset, SpeechError> {

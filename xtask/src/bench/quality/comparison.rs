@@ -150,6 +150,7 @@ mod tests {
 
     #[test]
     fn every_configuration_is_one_that_we_train() {
+        undertone::register().expect("registered");
         let work = tempfile::tempdir().expect("a folder");
         for comparison in &COMPARISONS {
             let path = work.path().join(format!("{}.yaml", comparison.name));

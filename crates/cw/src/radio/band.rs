@@ -4,9 +4,9 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{RATE, amplitude};
-use crate::bounds::{BoundsError, probability, range};
-use crate::fourier;
-use crate::random::{Range, between, chance, either_way};
+use undertone_data::bounds::{BoundsError, probability, range};
+use undertone_data::fourier;
+use undertone_data::random::{Range, between, chance, either_way};
 
 /// A steep filter around or beside the wanted pitch (`receiver.band`), as of crystals or a signal processor. It does
 /// not delay, and a narrow and steep one rings before and after, as linear-phase filters do.

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{BoundsError, count, probability, range};
-use crate::random::Range;
+use undertone_data::bounds::{BoundsError, count, probability, range};
+use undertone_data::random::Range;
 
 /// Drift of the frequency of a carrier or receiver.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::channel::{RATE, amplitude};
 use super::codec::{CodecKinds, DrawnCodec};
 use super::stream::Stream;
-use crate::bounds::{BoundsError, number, probability, range};
-use crate::random::{Range, between, chance, pick};
-use crate::{fourier, level};
+use undertone_data::bounds::{BoundsError, number, probability, range};
+use undertone_data::random::{Range, between, chance, pick};
+use undertone_data::{fourier, level};
 
 /// Effects of the recording (`recorder`). Both are off by default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

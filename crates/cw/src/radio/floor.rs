@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::DrawnBand;
 use super::channel::{RATE, amplitude};
-use crate::bounds::{BoundsError, probability, range};
-use crate::random::{Range, between, chance, pick};
-use crate::{fourier, level};
+use undertone_data::bounds::{BoundsError, probability, range};
+use undertone_data::random::{Range, between, chance, pick};
+use undertone_data::{fourier, level};
 
 /// Noise after the receiver's filters (`receiver.floor`), with a spectrum that each clip draws: white, pink, brown,
 /// blue, a band of any position and width, or everything but such a band. Its level is independent of `snr_db`.
@@ -180,7 +180,7 @@ fn add_scaled(sound: &[f32], level_db: f32, audio: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random;
+    use undertone_data::random;
 
     fn db(audio: &[f32]) -> f64 {
         10.0 * (2.0 * level::energy(audio) / audio.len() as f64).log10()

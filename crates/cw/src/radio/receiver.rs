@@ -7,8 +7,8 @@ use super::stream::Stream;
 use super::{
     Agc, AudioBand, DrawnAgc, DrawnAudioBand, DrawnBand, DrawnFloor, DrawnGate, DrawnHum, Floor, Gate, Hum, SteepBand,
 };
-use crate::bounds::{BoundsError, probability, range};
-use crate::random::{Range, between, chance, either_way};
+use undertone_data::bounds::{BoundsError, probability, range};
+use undertone_data::random::{Range, between, chance, either_way};
 
 /// Effects of a receiver on everything it receives (`receiver`), in this order. Every effect is off by default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -6,9 +6,9 @@ use super::channel::{self, RATE};
 use super::stream::Stream;
 use super::{DrawnDrift, DrawnFading, DrawnStatic, DrawnStation, Drift, Fading, Filter, Interference, OtherStations};
 use super::{Path, Receiver, ReceiverFilter, Recorder, Static};
-use crate::bounds::{BoundsError, probability};
-use crate::random::{between, chance};
-use crate::{fourier, level};
+use undertone_data::bounds::{BoundsError, probability};
+use undertone_data::random::{between, chance};
+use undertone_data::{fourier, level};
 
 /// Range in which the pitch of a recording is searched, in hertz.
 const PITCH_HZ: [f64; 2] = [200.0, 2000.0];
@@ -61,14 +61,9 @@ impl RadioChannel {
         self.recorder.validate()
     }
 
-    /// Returns whether a clip can contain other stations, which need a synthesiser.
-    pub fn has_stations(&self) -> bool {
-        self.p > 0.0 && self.qrm.probability > 0.0 && self.qrm.stations[1] > 0
-    }
-
     /// Passes a clip through the radio path with the configured probability; returns whether it was changed. Its length
     /// stays the same. `stations` synthesises the other stations; without it there are none.
-    pub fn apply(&self, stations: Option<&dyn OtherStations>, audio: &mut [f32], draw: u64) -> bool {
+    pub fn transmit(&self, stations: Option<&dyn OtherStations>, audio: &mut [f32], draw: u64) -> bool {
         if !chance(&mut Stream::Channel.of(draw), self.p) {
             return false;
         }
@@ -138,8 +133,8 @@ pub fn carrier_pitch(audio: &[f32]) -> f64 {
 mod tests {
     use std::f64::consts::TAU;
 
+    use super::super::testing::keyed_tone;
     use super::*;
-    use crate::radio::testing::keyed_tone;
 
     fn off() -> RadioChannel {
         let mut channel = RadioChannel { p: 1.0, ..RadioChannel::default() };
@@ -160,7 +155,7 @@ mod tests {
         let mut channel = off();
         channel.drift = Drift { probability: 1.0, hz_per_s: [20.0, 20.0], walk_hz: [0.0, 0.0] };
         let mut audio = tone(700.0, 4.0);
-        assert!(channel.apply(None, &mut audio, 5));
+        assert!(channel.transmit(None, &mut audio, 5));
         // After 3.5 s it has moved by 70 Hz on average over the last second, upwards or downwards.
         let moved = carrier_pitch(&audio[48_000..]) - 700.0;
         assert!((moved.abs() - 70.0).abs() < 5.0, "{moved}");
@@ -172,7 +167,7 @@ mod tests {
         let mut channel = off();
         channel.qsb = Fading { probability: 1.0, depth_db: [12.0, 12.0], period_s: [1.0, 1.0] };
         let mut audio = tone(700.0, 4.0);
-        assert!(channel.apply(None, &mut audio, 5));
+        assert!(channel.transmit(None, &mut audio, 5));
         let level = |piece: &[f32]| 10.0 * (level::energy(piece) / piece.len() as f64).log10();
         let levels: Vec<f64> = audio.chunks(400).map(level).collect();
         let [least, most] = [f64::min, f64::max].map(|pick| levels.iter().copied().reduce(pick).unwrap());
@@ -185,7 +180,7 @@ mod tests {
         channel.filter = ReceiverFilter { probability: 1.0, width_hz: [300.0, 300.0] };
         let clean = keyed_tone(700.0, 96_000);
         let mut audio = clean.clone();
-        assert!(channel.apply(None, &mut audio, 5));
+        assert!(channel.transmit(None, &mut audio, 5));
         assert_eq!(audio.len(), clean.len());
         // The keying must have the same timing for any phase of the carrier.
         let with = |shift: usize| {
@@ -204,7 +199,7 @@ mod tests {
         let clean = tone(700.0, 4.0);
         let added = |channel: &RadioChannel| -> Vec<f32> {
             let mut audio = clean.clone();
-            channel.apply(None, &mut audio, 77);
+            channel.transmit(None, &mut audio, 77);
             audio.iter().zip(&clean).map(|(a, b)| a - b).collect()
         };
         let alone = added(&channel);
@@ -225,7 +220,7 @@ mod tests {
             *probability = 1.0;
         }
         let mut audio = tone(700.0, 4.0);
-        assert!(channel.apply(None, &mut audio, 77));
+        assert!(channel.transmit(None, &mut audio, 77));
         // Values from before path, receiver and recorder existed.
         let known = [0.022853058, 0.06651531, 0.054638922, 0.07398655];
         for (at, known) in [9_000, 20_000, 33_333, 50_000].into_iter().zip(known) {
@@ -244,12 +239,12 @@ mod tests {
                 &mut channel.recorder.codec.probability,
             ][effect] = 1.0;
             let mut audio = clean.clone();
-            assert!(channel.apply(None, &mut audio, 5));
+            assert!(channel.transmit(None, &mut audio, 5));
             let changed = level::energy(&audio.iter().zip(&clean).map(|(a, b)| a - b).collect::<Vec<_>>());
             assert!((1e-7..1.0).contains(&(changed / level::energy(&clean))), "{effect}: {changed}");
         }
         let mut audio = clean.clone();
-        assert!(!off().apply(None, &mut audio, 5));
+        assert!(!off().transmit(None, &mut audio, 5));
         assert_eq!(audio, clean);
     }
 

@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use crate::random;
+use undertone_data::random;
 
 /// Generators of one clip's radio path, so that one effect does not change the draws of another. Their numbers are
 /// distinct from those of other augmentations, and never change, because a seed's results depend on them.

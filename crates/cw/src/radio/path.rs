@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{BLOCK, RATE, amplitude};
 use super::stream::Stream;
-use crate::bounds::{BoundsError, count, probability, range};
-use crate::fourier;
-use crate::random::{Range, between, chance, either_way, whole};
+use undertone_data::bounds::{BoundsError, count, probability, range};
+use undertone_data::fourier;
+use undertone_data::random::{Range, between, chance, either_way, whole};
 
 /// Effects of the ionosphere on a signal (`path`). Both are off by default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -177,7 +177,7 @@ fn scatter(flutter: DrawnFlutter, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::level;
+    use undertone_data::level;
 
     fn tone(samples: usize) -> Vec<f32> {
         (0..samples).map(|n| (TAU * 700.0 * n as f64 / RATE).sin() as f32).collect()

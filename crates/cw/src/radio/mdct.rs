@@ -9,7 +9,7 @@ use std::f64::consts::PI;
 use rustfft::num_complex::Complex;
 
 use super::channel::RATE;
-use crate::fourier;
+use undertone_data::fourier;
 
 /// A transform codec.
 #[derive(Debug, Clone, Copy)]
@@ -136,7 +136,7 @@ impl Default for TransformCodec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::level;
+    use undertone_data::level;
 
     fn tone(samples: usize) -> Vec<f32> {
         (0..samples).map(|n| 0.5 * (2.0 * PI * 700.0 * n as f64 / RATE).sin() as f32).collect()

@@ -4,8 +4,8 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{RATE, amplitude};
-use crate::bounds::{BoundsError, probability, range};
-use crate::random::{Range, between, chance};
+use undertone_data::bounds::{BoundsError, probability, range};
+use undertone_data::random::{Range, between, chance};
 
 /// Automatic gain control (`receiver.agc`): between marks the noise is amplified, and the next mark attenuates it
 /// again.

@@ -2,9 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use rand_chacha::ChaCha8Rng;
-
-use super::{DrawnStation, OtherStations, RATE};
+use super::RATE;
 
 /// A carrier at half of full scale that is keyed at random: marks of 60 ms to 180 ms, with pauses in between.
 pub(crate) fn keyed_tone(hz: f64, samples: usize) -> Vec<f32> {
@@ -17,17 +15,4 @@ pub(crate) fn keyed_tone(hz: f64, samples: usize) -> Vec<f32> {
     }
     keyed.truncate(samples);
     keyed
-}
-
-/// Stations that never stop sending.
-pub(crate) struct SteadyStations;
-
-impl OtherStations for SteadyStations {
-    fn add(&self, stations: &[DrawnStation], _: &mut ChaCha8Rng, audio: &mut [f32]) {
-        for station in stations {
-            for (n, sample) in audio.iter_mut().enumerate() {
-                *sample += 0.1 * (TAU * f64::from(station.pitch_hz) * n as f64 / RATE).sin() as f32;
-            }
-        }
-    }
 }

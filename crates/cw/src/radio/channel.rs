@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
 use super::{DrawnDrift, DrawnFading, DrawnStatic};
-use crate::fourier;
+use undertone_data::fourier;
 
 /// Samples per second.
 pub const RATE: f64 = 16_000.0;
@@ -119,7 +119,7 @@ pub fn add_static(qrn: DrawnStatic, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random;
+    use undertone_data::random;
 
     #[test]
     fn static_comes_at_its_rate() {

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::mdct::TransformCodec;
-use crate::random::{Range, between, pick, weighted, whole};
+use undertone_data::random::{Range, between, pick, weighted, whole};
 
 /// Kinds of codecs, each with its weight.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -178,7 +178,7 @@ mod tests {
     use std::f64::consts::TAU;
 
     use super::*;
-    use crate::{level, random};
+    use undertone_data::{level, random};
 
     /// Noise relative to a tone of this amplitude, in decibels.
     fn noise_db(codec: DrawnCodec, amplitude: f64) -> f64 {

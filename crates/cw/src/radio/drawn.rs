@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::{Drift, Fading, Interference, Static};
-use crate::random::{between, chance, either_way, whole};
+use undertone_data::random::{between, chance, either_way, whole};
 
 /// Drift of the frequency in one clip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

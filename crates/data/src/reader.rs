@@ -1,0 +1,82 @@
+//! Readers: how a model that reads something other than speech is given its audio.
+//!
+//! A model's folder names its reader as `reader` in `generation_config.json`. You add a kind of reader with
+//! [`register`], before a model is loaded.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use undertone_registry::{Kind, Registry};
+pub use undertone_registry::{NameTaken, Unknown};
+
+/// A piece of a long recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Range of its samples.
+    pub samples: Range<usize>,
+    /// Whether it starts with a new word. Otherwise it continues the last word of the piece before.
+    pub begins_word: bool,
+}
+
+/// A kind of reader. Audio is mono at 16 kHz.
+pub trait Reader: Send + Sync {
+    /// Returns the name that models' folders use.
+    fn name(&self) -> &str;
+
+    /// Returns the characters that a model must be able to write.
+    fn alphabet(&self) -> String;
+
+    /// Whether a model is read with this reader although its folder names none, by the number of tokens that it has. It
+    /// can write the alphabet.
+    fn recognises(&self, _tokens: usize) -> bool {
+        false
+    }
+
+    /// Cuts audio into pieces of at most `window` samples, in order.
+    fn pieces(&self, audio: &[f32], window: usize) -> Vec<Piece>;
+
+    /// Returns the number of samples up to which every character is complete, whatever follows; `None` if none is.
+    fn complete(&self, audio: &[f32]) -> Option<usize>;
+
+    /// Returns the audio without what is beside the signal, to be read instead if the model is in doubt; `None` if
+    /// there is no signal.
+    fn signal(&self, audio: &[f32]) -> Option<Vec<f32>>;
+}
+
+static READERS: Registry<Entry> = Registry::new("reader", Vec::new);
+
+#[derive(Clone)]
+struct Entry(Arc<dyn Reader>);
+
+impl Kind for Entry {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Registers a kind of reader under its name, for the whole process.
+///
+/// # Errors
+/// If the name is already registered.
+pub fn register(reader: impl Reader + 'static) -> Result<(), NameTaken> {
+    READERS.register(Entry(Arc::new(reader)))
+}
+
+/// Returns all kinds of reader.
+pub fn all() -> Vec<Arc<dyn Reader>> {
+    READERS.all().into_iter().map(|Entry(reader)| reader).collect()
+}
+
+/// Returns the kind of reader with this name.
+///
+/// # Errors
+/// If there is none.
+pub fn get(name: &str) -> Result<Arc<dyn Reader>, Unknown> {
+    READERS.get(name).map(|Entry(reader)| reader)
+}

@@ -1,0 +1,51 @@
+//! Kinds of source and of reader that are registered in this process.
+
+use std::sync::Arc;
+use undertone_data::reader::{self, Reader, Unknown};
+use undertone_data::source::{self, SourceError, SpeechSource};
+
+/// Returns the kind of source with this name.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn named(name: &str) -> Result<Arc<dyn SpeechSource>, SourceError> {
+    #[cfg(test)]
+    register();
+    source::get(name)
+}
+
+/// Returns the kind of source that configurations without a name use, if there is one.
+pub(crate) fn default() -> Option<Arc<dyn SpeechSource>> {
+    #[cfg(test)]
+    register();
+    source::default()
+}
+
+/// Returns all kinds of source.
+pub(crate) fn all() -> Vec<Arc<dyn SpeechSource>> {
+    #[cfg(test)]
+    register();
+    source::all()
+}
+
+/// Returns the kind of reader with this name.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn reader(name: &str) -> Result<Arc<dyn Reader>, Unknown> {
+    #[cfg(test)]
+    register();
+    reader::get(name)
+}
+
+/// Returns all kinds of reader.
+pub(crate) fn readers() -> Vec<Arc<dyn Reader>> {
+    #[cfg(test)]
+    register();
+    reader::all()
+}
+
+#[cfg(test)]
+fn register() {
+    undertone_cw::register().expect("registered");
+}
