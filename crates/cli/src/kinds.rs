@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use undertone::data::source::{self, SpeechSource};
 use undertone::metrics::registry::{self as metrics, TextMetric};
+use undertone::model::adapters::{self, AdapterKind};
 use undertone::phases::backbone::{self, LoadText};
 use undertone::tasks::{self, TaskKind};
 use undertone::train::optimizer::registry::{self as optimizers, UpdateRule};
@@ -18,6 +19,11 @@ impl Kinds {
     /// Adds a kind of task: `head: {type: name, …}`.
     pub fn task<K: TaskKind + DeserializeOwned + Default>(self) -> Self {
         self.noted(tasks::register::<K>())
+    }
+
+    /// Adds a type of adapter: `adapter: {type: name, …}`.
+    pub fn adapter<K: AdapterKind + DeserializeOwned + Default>(self) -> Self {
+        self.noted(adapters::register::<K>())
     }
 
     /// Adds a text metric: `evaluate: {metrics: [name]}`.

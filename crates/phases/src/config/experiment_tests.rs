@@ -61,7 +61,10 @@ fn elements_of_lists_are_set_by_name_or_number() {
         (experiment.tasks[0].data.train.0[0].path.clone(), experiment.tasks[0].train.len()),
         (Some(PathBuf::from("x.csv").into()), 0)
     );
-    assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));
+    assert_eq!(
+        (experiment.tasks[1].lora.as_ref().map_or(0, |lora| lora.r), experiment.tasks[0].name.as_str()),
+        (3, "a")
+    );
     for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")] {
         let error = load(yaml, &[setting]).expect_err(setting).to_string();
         assert!(error.contains(culprit), "{error}");

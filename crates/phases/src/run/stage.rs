@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use undertone_data::clips::BlockShuffle;
 use undertone_data::loader::{Mixture, Order};
-use undertone_model::lora::LoraConfig;
+use undertone_model::adapters::AdapterConfig;
 use undertone_model::router::RouterConfig;
 use undertone_ops::seeds;
 use undertone_store::parameter_infos;
@@ -225,11 +225,11 @@ impl Stage {
         let tasks = self.tasks(experiment);
         match self {
             Self::Whole if self.is_adapted(experiment) => {
-                vec![AdapterDescription { name: ADAPTER.into(), lora: experiment.model.lora.clone() }]
+                vec![AdapterDescription::new(ADAPTER, experiment.model.adapter())]
             }
             Self::Whole | Self::Head(_) | Self::Full => Vec::new(),
-            Self::Shared => vec![AdapterDescription { name: SHARED.into(), lora: shared(&tasks) }],
-            _ => tasks.into_iter().map(|task| AdapterDescription { name: task.name, lora: task.lora }).collect(),
+            Self::Shared => vec![AdapterDescription::new(SHARED, shared(&tasks))],
+            _ => tasks.iter().map(|task| AdapterDescription::new(&task.name, task.adapter())).collect(),
         }
     }
 
@@ -303,10 +303,10 @@ impl Stage {
             return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, &setup.device));
         }
         let (adapters, heads) = (self.adapters(experiment), self.heads(experiment));
-        let loras: Vec<LoraConfig> = adapters.into_iter().map(|adapter| adapter.lora).collect();
+        let adapters: Vec<AdapterConfig> = adapters.iter().map(AdapterDescription::adapter).collect();
         let heads: Vec<&HeadConfig> = heads.iter().map(|head| &head.head).collect();
         let (tap, device) = (self.tap(experiment), &setup.device);
-        let model = TaskModel::new(setup.pretrained.network(), &loras, &heads, tap, device)
+        let model = TaskModel::new(setup.pretrained.network(), &adapters, &heads, tap, device)
             .map_err(|source| RunError::Adapt { task: self.title(experiment), source })?;
         let routed = matches!(self, Self::Router | Self::Joint);
         let model = if routed { model.with_router(&experiment.router, device) } else { model };
@@ -458,19 +458,10 @@ fn whole_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Or
     })
 }
 
-/// Returns the configuration of one adapter with the summed ranks and all targets of the tasks' adapters. It has as
-/// many parameters as these together if all have the same targets, more otherwise.
-fn shared(tasks: &[TaskConfig]) -> LoraConfig {
-    let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
-    let scale = config.scale();
-    config.r = tasks.iter().map(|task| task.lora.r).sum();
-    config.lora_alpha *= scale / config.scale();
-    for target in tasks.iter().flat_map(|task| &task.lora.target_modules) {
-        if !config.target_modules.contains(target) {
-            config.target_modules.push(target.clone());
-        }
-    }
-    config
+/// Returns the configuration of one adapter for all tasks.
+fn shared(tasks: &[TaskConfig]) -> AdapterConfig {
+    let adapters: Vec<AdapterConfig> = tasks.iter().map(TaskConfig::adapter).collect();
+    adapters.first().map(|first| first.shared_config(&adapters)).unwrap_or_default()
 }
 
 /// Whether the stage in `directory` is complete.
