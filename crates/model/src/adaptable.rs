@@ -133,27 +133,19 @@ fn replace_weights(
     }
 }
 
-/// Returns an adapter's tensors by the path of their map and their names in PEFT's files:
-/// `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
-pub fn adapter_parameters(model: &mut (impl Adaptable + ?Sized), adapter: usize) -> BTreeMap<String, HostTensor> {
-    let mut found = BTreeMap::new();
-    for (site, linear) in model.linears() {
-        let tensors = linear.adapters.iter().flat_map(|bank| bank.tensors(adapter));
-        found.extend(tensors.map(|(name, tensor)| (format!("{}.{name}", site.path), tensor)));
-    }
-    found
-}
-
-/// Returns the paths of the linear maps that an adapter targets, in alphabetical order.
-pub fn adapted_maps(model: &mut (impl Adaptable + ?Sized), adapter: usize) -> Vec<String> {
+/// Returns an adapter's tensors by the path of their linear map, such as `encoder.layers.0.self_attn.q_proj`, each with
+/// its name in PEFT's files, such as `lora_A.weight`. Maps that the adapter does not target are left out.
+pub fn adapter_parameters(
+    model: &mut (impl Adaptable + ?Sized),
+    adapter: usize,
+) -> BTreeMap<String, Vec<(&'static str, HostTensor)>> {
     let maps = model.linears().into_iter();
-    let adapted = maps.filter(|(_, map)| map.adapters.as_ref().is_some_and(|bank| !bank.tensors(adapter).is_empty()));
-    let mut paths: Vec<String> = adapted.map(|(site, _)| site.path).collect();
-    paths.sort_unstable();
-    paths
+    let found = maps.filter_map(|(site, linear)| Some((site.path, linear.adapters.as_ref()?.tensors(adapter))));
+    found.filter(|(_, tensors)| !tensors.is_empty()).collect()
 }
 
-/// Replaces an adapter's tensors with those that `source` returns for their names.
+/// Replaces an adapter's tensors with those that `source` returns for their paths and names:
+/// `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
 ///
 /// # Errors
 /// The first error of `source`, or the first tensor with a different shape.

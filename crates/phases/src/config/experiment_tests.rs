@@ -72,6 +72,47 @@ fn elements_of_lists_are_set_by_name_or_number() {
 }
 
 #[test]
+fn an_adapter_has_a_long_and_a_short_spelling_and_is_recorded_by_one() {
+    let tasks = |adapter: &str| {
+        format!(
+            "train: {{optimizer: {{warmup_steps: 1}}}}\ntasks: [{{name: a, {adapter}data: {{train: {{synth: cw}}}}}}]"
+        )
+    };
+    let (short, long) =
+        ("lora: {r: 3, target_modules: [fc1]}, ", "adapter: {type: lora, r: 3, target_modules: [fc1]}, ");
+    let [short, long] = [short, long].map(|adapter| load(&tasks(adapter), &[]).expect("loaded").to_yaml());
+    assert_eq!(short, long);
+    assert!(short.contains("  lora:\n    r: 3\n") && !short.contains("adapter:"), "{short}");
+    assert_eq!(load(&tasks(""), &[]).expect("loaded").tasks[0].lora, Some(Default::default()));
+    // In `model` a LoRA has targets if none are given, however it is spelled.
+    let model = |adapter: &str| load(&format!("model: {{trainable: adapter, {adapter}}}"), &[]).expect("loaded").model;
+    assert_eq!(model("adapter: {type: lora, r: 3}"), model("lora: {r: 3}"));
+    assert_eq!(model("").lora.expect("a LoRA").target_modules, ["q_proj", "v_proj"]);
+    for (yaml, culprits) in [
+        (tasks("lora: {r: 3}, adapter: {type: lora}, "), ["`lora` and `adapter` are both given", "leave one out"]),
+        ("model: {trainable: lora, lora: {}, adapter: {type: lora}}".into(), ["both given", "`model`"]),
+        (tasks("adapter: {type: lore}, "), ["unknown variant `lore`", "expected `lora`"]),
+        (tasks("adapter: {r: 3}, "), ["adapter", "type"]),
+        (tasks("adapter: {type: lora, r: 0}, "), ["task `a`", "`r` is 0"]),
+        ("model: {adapter: {type: lora, r: 3}}".into(), ["`model.lora`", "`model.trainable: lora`"]),
+    ] {
+        let error = load(&yaml, &[]).expect_err(&yaml).to_string();
+        assert!(culprits.iter().all(|culprit| error.contains(culprit)), "{yaml}: {error}");
+    }
+}
+
+#[test]
+fn the_schema_has_both_keys_of_an_adapter() {
+    let schema = Experiment::schema();
+    for config in ["TaskConfig", "ModelConfig"] {
+        let keys = &schema["$defs"][config]["properties"];
+        assert!(keys["lora"].is_object() && keys["adapter"].is_object(), "{config}: {keys}");
+        assert_eq!(schema["$defs"][config]["additionalProperties"], false);
+    }
+    assert_eq!(schema["$defs"]["Adapter"]["oneOf"][0]["properties"]["type"]["const"], "lora");
+}
+
+#[test]
 fn resolved_yaml_reads_back_the_same() {
     let experiment = load("train: {max_steps: 5, optimizer: {warmup_steps: 1}}\ndata: {train: {samples: 3, stages: [{epochs: 2, cw: {wpm: [20, 25]}}]}}", &[]).expect("loaded");
     assert_eq!(load(&experiment.to_yaml(), &[]), Ok(experiment));

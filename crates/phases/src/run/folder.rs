@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_model::adaptable::{adapted_maps, adapter_parameters, load_adapter};
+use undertone_model::adaptable::{adapter_parameters, load_adapter};
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::router::RouterConfig;
@@ -180,10 +180,13 @@ fn write_adapter(
     let io = |source| StoreError::Io { action: "create", path: dir.to_owned(), source };
     std::fs::create_dir_all(dir).map_err(io)?;
     let prefix = model.backbone.peft_prefix();
-    let config = peft_config(&adapter.adapter(), backbone, adapted_maps(&mut *model.backbone, index));
+    let maps = adapter_parameters(&mut *model.backbone, index);
+    let config = peft_config(&adapter.adapter(), backbone, maps.keys().cloned().collect());
     write_json(&dir.join("adapter_config.json"), &config)?;
-    let tensors = adapter_parameters(&mut *model.backbone, index).into_iter();
-    let named: BTreeMap<String, HostTensor> = tensors.map(|(name, value)| (format!("{prefix}{name}"), value)).collect();
+    let mut named: BTreeMap<String, HostTensor> = BTreeMap::new();
+    for (path, tensors) in maps {
+        named.extend(tensors.into_iter().map(|(name, value)| (format!("{prefix}{path}.{name}"), value)));
+    }
     write_tensors(&dir.join("adapter_model.safetensors"), &named, Dtype::F32)
 }
 
