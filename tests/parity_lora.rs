@@ -3,7 +3,9 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
-use undertone::model::lora::{Adaptable, Gates, LoraConfig, Site, adapt, load_adapter};
+use undertone::model::adaptable::{Adaptable, Site, adapt, load_adapter};
+use undertone::model::adapters::Gates;
+use undertone::model::adapters::lora::{LoraBank, LoraConfig};
 use undertone::model::text::{PretrainedText, tensor_name};
 use undertone::model::whisper::WhisperConfig;
 use undertone::store::{TensorFile, load_parameters};
@@ -58,7 +60,7 @@ fn of_adapter<M: Adaptable + Module>(
     let mut model = model.clone();
     let mut found = BTreeMap::new();
     for (Site { path, .. }, linear) in model.linears() {
-        let Some(bank) = &linear.lora else { continue };
+        let Some(bank) = linear.adapters.as_ref().and_then(|bank| bank.downcast_ref::<LoraBank>()) else { continue };
         let Some(rows) = bank.rows(adapter) else { continue };
         let total = bank.lora_a.dims()[0];
         let (a, b) = (&all[&format!("{path}.lora.lora_a")], &all[&format!("{path}.lora.lora_b")]);

@@ -37,7 +37,7 @@ const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace
 
 /// Operations against the CPU's, answers and gradients of reference implementations, what guards a run whose losses are
 /// heard of late, and runs of the command line.
-const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(lora|router|heads)::/)) | \
+const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(adapters|router|heads)::/)) | \
                      (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|guarding)::/))";
 /// Everything that takes Burn's default device.
 const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | \

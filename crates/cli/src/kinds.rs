@@ -6,6 +6,7 @@ use undertone::data::augment::{self, Effect};
 use undertone::data::reader::{self, Reader};
 use undertone::data::source::{self, SpeechSource};
 use undertone::metrics::registry::{self as metrics, TextMetric};
+use undertone::model::adapters::{self, AdapterKind};
 use undertone::phases::backbone::{self, LoadText};
 use undertone::tasks::{self, TaskKind};
 use undertone::train::optimizer::registry::{self as optimizers, UpdateRule};
@@ -20,6 +21,11 @@ impl Kinds {
     /// Adds a kind of task: `head: {type: name, …}`.
     pub fn task<K: TaskKind + DeserializeOwned + Default>(self) -> Self {
         self.noted(tasks::register::<K>())
+    }
+
+    /// Adds a type of adapter: `adapter: {type: name, …}`.
+    pub fn adapter<K: AdapterKind + DeserializeOwned + Default>(self) -> Self {
+        self.noted(adapters::register::<K>())
     }
 
     /// Adds a text metric: `evaluate: {metrics: [name]}`.

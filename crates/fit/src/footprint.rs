@@ -164,12 +164,13 @@ impl Footprint {
         self
     }
 
-    /// Returns the sum of input and output widths of the adapted linear maps in all blocks, for the given number of
-    /// maps per attention and in the feed-forward layers.
-    pub(crate) fn adapted(&self, [attention, feed_forward]: [u64; 2]) -> u64 {
+    /// Returns the sum of `parameters(in, out)` over the adapted linear maps in all blocks, for the given number of maps
+    /// per attention and in the feed-forward layers. One of the latter counts as the mean of the two that a block has.
+    pub(crate) fn adapted(&self, [attention, feed_forward]: [u64; 2], parameters: impl Fn(u64, u64) -> u64) -> u64 {
         let block = |stack: &Stack, attentions: u64| {
-            let Stack { layers, width, ffn, .. } = stack;
-            layers * (attentions * attention * 2 * width + feed_forward * (width + ffn))
+            let Stack { layers, width, ffn, .. } = *stack;
+            let both = parameters(width, ffn) + parameters(ffn, width);
+            layers * (attentions * attention * parameters(width, width) + feed_forward * both / 2)
         };
         block(&self.encoder, 1) + self.decoder.as_ref().map_or(0, |decoder| block(decoder, 2))
     }

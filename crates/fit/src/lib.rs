@@ -26,5 +26,5 @@ mod workload;
 pub use advice::{MemoryAdvice, RunSettings};
 pub use footprint::{Execution, Footprint};
 pub use preset::{DevicePreset, Preset, PresetContext, PresetModel, PresetSettings, PresetSplit};
-pub use trained::{AdapterSize, TrainedPart};
+pub use trained::TrainedPart;
 pub use workload::{BatchSize, Workload, note_workload};

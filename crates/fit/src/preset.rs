@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn adapters_are_not_sized_as_full_fine_tuning() {
-        let adapters = TrainedPart::Adapters(vec![crate::AdapterSize { r: 16, target_modules: vec!["q_proj".into()] }]);
+        let adapters = crate::trained::tests::adapters(16, &["q_proj"]);
         let batch = |card, hub, trained| {
             let split = resolved(card, hub, trained, None, None).settings.and_then(|s| s.split).expect("a split");
             (split.batch_size, split.checkpointed)

@@ -1,6 +1,7 @@
 //! Trainable part of a model, as far as it affects memory.
 
 use crate::Footprint;
+use undertone_model::adapters::AdapterConfig;
 
 /// Part of a model that is trained.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,16 +14,7 @@ pub enum TrainedPart {
     /// The decoder.
     Decoder,
     /// Adapters on the frozen model, all of them at the same time.
-    Adapters(Vec<AdapterSize>),
-}
-
-/// Dimensions that determine an adapter's number of parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AdapterSize {
-    /// Its rank.
-    pub r: usize,
-    /// Linear maps that it adapts in every block: names like `q_proj` or `dense`.
-    pub target_modules: Vec<String>,
+    Adapters(Vec<AdapterConfig>),
 }
 
 impl Footprint {
@@ -33,7 +25,7 @@ impl Footprint {
             TrainedPart::Encoder => self.training(self.encoder_parameters(), true),
             TrainedPart::Decoder => self.training(self.trainable.saturating_sub(self.encoder_parameters()), false),
             TrainedPart::Adapters(adapters) => {
-                let parameters = adapters.iter().map(|adapter| adapter.parameters(&self)).sum();
+                let parameters = adapters.iter().map(|adapter| parameters(adapter, &self)).sum();
                 // Gradients pass through every block above the first adapted one.
                 self.training(parameters, true)
             }
@@ -41,12 +33,11 @@ impl Footprint {
     }
 }
 
-impl AdapterSize {
-    /// Returns its number of parameters in all blocks of a model: `r · (in + out)` for each map.
-    fn parameters(&self, model: &Footprint) -> u64 {
-        let maps = self.target_modules.iter().map(|target| maps(target)).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
-        self.r as u64 * model.adapted(maps)
-    }
+/// Returns an adapter's number of parameters in all blocks of a model.
+fn parameters(adapter: &AdapterConfig, model: &Footprint) -> u64 {
+    let targets = adapter.target_modules().iter().map(|target| maps(target));
+    let maps = targets.fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+    model.adapted(maps, |d_in, d_out| adapter.parameters(d_in as usize, d_out as usize) as u64)
 }
 
 /// Returns the number of maps per attention, and in the feed-forward layers, that a name refers to in a block.
@@ -60,14 +51,15 @@ fn maps(target: &str) -> [u64; 2] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use undertone_model::adapters::lora::LoraConfig;
     use undertone_model::text::TextEncoderConfig;
     use undertone_model::whisper::WhisperConfig;
 
-    fn adapters(r: usize, targets: &[&str]) -> TrainedPart {
+    pub fn adapters(r: usize, targets: &[&str]) -> TrainedPart {
         let target_modules = targets.iter().map(|target| (*target).to_owned()).collect();
-        TrainedPart::Adapters(vec![AdapterSize { r, target_modules }])
+        TrainedPart::Adapters(vec![LoraConfig { r, target_modules, ..Default::default() }.into()])
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Backbones: a stack of blocks over an embedding, of any architecture.
 
+use crate::adaptable::Adaptable;
+use crate::adapters::Gates;
 use crate::boxed::{Boxed, DynModule, Erase, Family};
 use crate::layers::Embedding;
-use crate::lora::{Adaptable, Gates};
 use crate::whisper::WhisperDecoder;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Bool, Int, Tensor};

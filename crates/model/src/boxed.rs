@@ -103,6 +103,8 @@ pub trait DynModule<F: Family>: Any + Debug + Send {
     fn format_dyn(&self, settings: DisplaySettings) -> String;
     /// Returns the module as [`Any`], to query its type.
     fn as_any(&self) -> &dyn Any;
+    /// As [`as_any`](Self::as_any), to change the module.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
 /// Container type that a [`Boxed`] reports to visitors.
@@ -125,6 +127,11 @@ impl<F: Family> Boxed<F> {
     /// Returns the module, if it is of this type.
     pub fn downcast_ref<M: 'static>(&self) -> Option<&M> {
         self.module.as_any().downcast_ref()
+    }
+
+    /// Returns the module for changes, if it is of this type.
+    pub fn downcast_mut<M: 'static>(&mut self) -> Option<&mut M> {
+        self.module.as_any_mut().downcast_mut()
     }
 
     fn with(&self, module: Box<F::Object>) -> Self {
@@ -274,6 +281,10 @@ impl<F: Erase<M>, M: Module + ModuleDisplay + 'static> DynModule<F> for M {
     }
 
     fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
 }

@@ -1,7 +1,7 @@
 //! Execution of consecutive blocks, with everything kept for the backward pass, or only their inputs and the blocks run
 //! again.
 
-use crate::lora::Gates;
+use crate::adapters::Gates;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Tensor};
 use std::num::NonZeroUsize;
@@ -115,8 +115,9 @@ impl<F: FnMut(AnyFloat) -> AnyFloat> ModuleMapper for Replace<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adaptable::{Adaptable, adapt};
+    use crate::adapters::lora::{LoraBank, LoraConfig};
     use crate::layers::Embedding;
-    use crate::lora::{Adaptable, LoraConfig, adapt};
     use crate::text::{TextEncoder, TextEncoderConfig, TextModelType};
     use crate::text_decoder::TextDecoderConfig;
     use crate::whisper::{Whisper, WhisperConfig, WhisperDecoder};
@@ -187,7 +188,9 @@ mod tests {
         adapt(&mut model, &[lora(2, 0.3), lora(3, 0.0)], 1, device).expect("adapted");
         for (_, linear) in model.linears() {
             // Not zero, or gradients would be zero too.
-            let Some(bank) = linear.lora.as_mut() else { continue };
+            let Some(bank) = linear.adapters.as_mut().and_then(|bank| bank.downcast_mut::<LoraBank>()) else {
+                continue;
+            };
             let shape = bank.lora_b.dims();
             bank.lora_b = Param::from_tensor(normal(shape, device));
         }

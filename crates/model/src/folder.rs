@@ -1,6 +1,7 @@
 //! Common parts of model folders in the Hugging Face layout: weights in one file or in shards, JSON objects, and small
 //! files that are copied along.
 
+use crate::adaptable::{Adaptable, unload};
 use burn::module::Module;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -198,10 +199,10 @@ pub(crate) fn first_named(
 }
 
 /// Returns a model's parameters without those of its adapters.
-pub(crate) fn base_parameters<M: Module>(model: &M) -> BTreeMap<String, HostTensor> {
-    let mut found = parameters(&model.clone().valid());
-    found.retain(|name, _| !name.contains(".lora."));
-    found
+pub(crate) fn base_parameters<M: Module + Adaptable>(model: &M) -> BTreeMap<String, HostTensor> {
+    let mut model = model.valid();
+    unload(&mut model);
+    parameters(&model)
 }
 
 /// Reads the small files of a model that the folder has, by name.

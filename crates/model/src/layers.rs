@@ -1,43 +1,13 @@
 //! Layers over the operations of `undertone-ops`. Their parameters have the names and layouts of Hugging Face, so that
 //! a module's path is its tensor's name on disk.
 
-use crate::lora::{Gates, LoraBank};
+mod linear;
+
+pub use linear::Linear;
+
 use burn::module::{Module, Param};
 use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_ops as ops;
-
-/// Linear map.
-#[derive(Module, Debug)]
-pub struct Linear {
-    /// `[out, in]`.
-    pub weight: Param<Tensor<2>>,
-    /// `[out]`; Whisper's key projections have none.
-    pub bias: Option<Param<Tensor<1>>>,
-    /// Low-rank updates, if there are any.
-    pub lora: Option<LoraBank>,
-}
-
-impl Linear {
-    /// Creates weights from N(0, `std`²) and biases of 0.
-    pub fn init(d_in: usize, d_out: usize, bias: bool, std: f64, device: &Device) -> Self {
-        Self {
-            weight: normal([d_out, d_in], std, device),
-            bias: bias.then(|| Param::from_tensor(Tensor::zeros([d_out], device))),
-            lora: None,
-        }
-    }
-
-    /// Applies the map without adapters: `[.., in]` → `[.., out]`.
-    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
-    }
-
-    /// Applies the map with the adapters that `gates` selects: `[batch, .., in]` → `[batch, .., out]`.
-    pub fn forward_gated<const D: usize>(&self, x: Tensor<D>, gates: Option<&Gates>) -> Tensor<D> {
-        let updates = self.lora.as_ref().zip(gates).map(|(bank, gates)| bank.updates(&x, gates)).unwrap_or_default();
-        ops::lora_linear(x, self.weight.val(), self.bias.as_ref().map(Param::val), updates)
-    }
-}
 
 /// Layer norm.
 #[derive(Module, Debug)]

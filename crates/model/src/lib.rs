@@ -19,6 +19,8 @@
 //! assert_eq!(model.forward(mel, ids).dims(), [1, 3, 60]);
 //! ```
 
+pub mod adaptable;
+pub mod adapters;
 pub mod backbone;
 pub mod boxed;
 mod checkpointing;
@@ -27,7 +29,6 @@ mod folder;
 pub mod heads;
 pub mod layers;
 pub mod limits;
-pub mod lora;
 pub mod router;
 mod shapes;
 pub mod text;

@@ -2,7 +2,7 @@
 
 use crate::backbone::{Backbone, BackboneInput, WrongInput};
 use crate::layers::Embedding;
-use crate::lora::Gates;
+use crate::adapters::Gates;
 use crate::whisper::{Whisper, WhisperDecoder};
 use burn::tensor::{Bool, Tensor};
 use std::num::NonZeroUsize;

@@ -1,5 +1,6 @@
 //! Tensors in host memory.
 
+use burn::tensor::{Device, Tensor, TensorData};
 use half::{bf16, f16};
 use safetensors::Dtype as FileDtype;
 
@@ -10,6 +11,24 @@ pub struct HostTensor {
     pub shape: Vec<usize>,
     /// Values in row-major order.
     pub data: Vec<f32>,
+}
+
+impl HostTensor {
+    /// Returns a copy on a device.
+    ///
+    /// # Panics
+    /// If it has another number of axes.
+    pub fn on<const D: usize>(self, device: &Device) -> Tensor<D> {
+        Tensor::from_data(TensorData::new(self.data, self.shape), device)
+    }
+}
+
+impl<const D: usize> From<Tensor<D>> for HostTensor {
+    fn from(tensor: Tensor<D>) -> Self {
+        let shape = tensor.dims().to_vec();
+        // Parameters are f32 by design; a cast covers modules that were cast as a whole.
+        Self { shape, data: tensor.try_into_vec_as().expect("parameters are floats") }
+    }
 }
 
 /// Element type in a file. In memory, tensors are f32.

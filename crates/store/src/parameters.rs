@@ -3,7 +3,7 @@
 use crate::visit::{MapParameter, VisitParameter, map, visit};
 use crate::{HostTensor, StoreError};
 use burn::module::{Module, Param};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use crc32fast::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,10 +105,7 @@ impl VisitParameter for Reader {
         if self.trainable_only && !value.is_require_grad() {
             return;
         }
-        let shape = value.dims().to_vec();
-        // Parameters are f32 by design; a cast covers modules that were cast as a whole.
-        let data = value.try_into_vec_as::<f32>().expect("parameters are floats");
-        self.found.insert(path.to_owned(), HostTensor { shape, data });
+        self.found.insert(path.to_owned(), value.into());
     }
 }
 
@@ -164,8 +161,7 @@ impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> Writer<F> {
         if new.shape != expected {
             return Err(StoreError::Shape { name, expected, found: new.shape });
         }
-        let tensor = Tensor::from_data(TensorData::new(new.data, new.shape), &old.device());
-        Ok(tensor.set_require_grad(old.is_require_grad()))
+        Ok(new.on(&old.device()).set_require_grad(old.is_require_grad()))
     }
 }
 

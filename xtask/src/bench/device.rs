@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 use undertone::model::backbone::{BackboneInput, BoxedBackbone};
-use undertone::model::lora::Gates;
+use undertone::model::adapters::Gates;
 use undertone::model::router::{GateKind, RouterConfig};
 use undertone::model::whisper::{Whisper, WhisperConfig};
 use undertone::ops::{Compute, DeviceSpec, LaunchCounter, waits};
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// A frozen Whisper with adapters above its first block, a task for each of them, and a router.
 fn dynamo(model: Whisper, args: &Args, device: &Device) -> TaskModel {
-    let (adapters, router) = (vec![adapter(args.lora); args.adapters], RouterConfig::default());
+    let (adapters, router) = (vec![adapter(args.lora).into(); args.adapters], RouterConfig::default());
     let head = HeadConfig::default();
     let heads = vec![&head; args.adapters];
     let backbone = BoxedBackbone::new("Whisper", model);

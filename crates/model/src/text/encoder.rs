@@ -1,10 +1,11 @@
 //! Network of a text encoder: embeddings, then post-norm blocks.
 
 use super::TextEncoderConfig;
+use crate::adaptable::{Adaptable, Site};
+use crate::adapters::Gates;
 use crate::backbone::{Backbone, BackboneInput, WrongInput};
 use crate::checkpointing::{self, Beside};
 use crate::layers::{Embedding, LayerNorm, Linear};
-use crate::lora::{Adaptable, Gates, Site};
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor};
 use std::num::NonZeroUsize;
@@ -343,7 +344,8 @@ impl Adaptable for TextEncoder {
 mod tests {
     use super::super::TextModelType;
     use super::*;
-    use crate::lora::{LoraConfig, adapt};
+    use crate::adaptable::adapt;
+    use crate::adapters::lora::LoraConfig;
     use undertone_store::parameter_infos;
 
     fn config(model_type: TextModelType) -> TextEncoderConfig {

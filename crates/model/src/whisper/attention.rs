@@ -1,7 +1,7 @@
 //! Multi-head attention with Whisper's projections.
 
+use crate::adapters::Gates;
 use crate::layers::Linear;
-use crate::lora::Gates;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor};
 use undertone_ops::{AttentionOptions, attention};

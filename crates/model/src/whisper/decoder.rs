@@ -1,9 +1,9 @@
 //! The decoder: learned positions, causal self-attention, cross-attention to the encoder, tied output.
 
 use super::{KeyValue, MultiHeadAttention, WhisperConfig};
+use crate::adapters::Gates;
 use crate::checkpointing::{self, Beside};
 use crate::layers::{Embedding, LayerNorm, Linear};
-use crate::lora::Gates;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor};
 use std::num::NonZeroUsize;

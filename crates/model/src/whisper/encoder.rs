@@ -1,9 +1,9 @@
 //! Encoder: two convolutions, sinusoidal positions, pre-norm blocks.
 
 use super::{MultiHeadAttention, WhisperConfig};
+use crate::adapters::Gates;
 use crate::checkpointing::{self, Beside};
 use crate::layers::{Conv1d, Embedding, LayerNorm, Linear};
-use crate::lora::Gates;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use std::num::NonZeroUsize;

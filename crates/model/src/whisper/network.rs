@@ -1,8 +1,8 @@
 //! Complete Whisper network.
 
 use super::{DecoderLayer, EncoderLayer, WhisperConfig, WhisperDecoder, WhisperEncoder};
+use crate::adaptable::{Adaptable, Site};
 use crate::layers::Linear;
-use crate::lora::{Adaptable, Site};
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use std::num::NonZeroUsize;
@@ -85,7 +85,9 @@ impl Adaptable for Whisper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lora::{Gates, LoraConfig, adapt, merge, unmerge};
+    use crate::adaptable::{adapt, merge, unmerge};
+    use crate::adapters::Gates;
+    use crate::adapters::lora::{LoraBank, LoraConfig};
     use burn::module::Param;
     use undertone_store::parameter_infos;
 
@@ -130,7 +132,7 @@ mod tests {
         let (mut model, config) = whisper(&device);
         adapt(&mut model, &[everywhere(), everywhere()], 0, &device).expect("adapted");
         for (_, linear) in model.linears() {
-            let bank = linear.lora.as_mut().expect("a bank");
+            let bank = linear.adapters.as_mut().and_then(|bank| bank.downcast_mut::<LoraBank>()).expect("a bank");
             bank.lora_b = Param::from_tensor(undertone_ops::normal([bank.lora_b.dims()[0], 4], 1.0, &device));
         }
         let mel = undertone_ops::normal([1, config.num_mel_bins, 8], 1.0, &device);

@@ -1,6 +1,7 @@
 //! The configuration of an experiment.
 
 use super::layers::{YamlFile, check_depth, sentence, set};
+use super::model::usual_lora;
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
 use burn::tensor::Device;
 use figment::Figment;
@@ -74,10 +75,16 @@ fn usual_training() -> TrainConfig {
 
 /// Returns the keys of [`usual_training`] and of the default adapter that differ from the defaults of their crates, as
 /// a layer below all others.
-fn usual_keys() -> serde_json::Value {
+fn usual_keys(figment: &Figment) -> serde_json::Value {
     let TrainConfig { evaluate, checkpoint, .. } = usual_training();
+    let lora = serde_json::json!({"target_modules": usual_lora().target_modules});
+    let model = match figment.extract_inner::<String>("model.adapter.type") {
+        Ok(name) if name == "lora" => serde_json::json!({"adapter": lora}),
+        _ if figment.find_value("model.adapter").is_ok() => serde_json::json!({}),
+        _ => serde_json::json!({"lora": lora}),
+    };
     serde_json::json!({
-        "model": {"lora": {"target_modules": ModelConfig::default().lora.target_modules}},
+        "model": model,
         "train": {"evaluate": {"metrics": evaluate.metrics}, "checkpoint": {"metric": checkpoint.metric}}
     })
 }
@@ -146,7 +153,8 @@ impl Experiment {
             tracing::info!("{}", layer.reason);
             figment = figment.join(Serialized::defaults(layer.keys));
         }
-        let figment = figment.join(Serialized::defaults(usual_keys()));
+        let usual = usual_keys(&figment);
+        let figment = figment.join(Serialized::defaults(usual));
         let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
         experiment.validate()?;
         Ok(experiment)

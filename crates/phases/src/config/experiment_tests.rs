@@ -69,11 +69,55 @@ fn elements_of_lists_are_set_by_name_or_number() {
         (&experiment.tasks[0].data.train.0[0], experiment.tasks[0].train.len()),
         (&SourceConfig::files(PathBuf::from("x.csv")), 0)
     );
-    assert_eq!((experiment.tasks[1].lora.r, experiment.tasks[0].name.as_str()), (3, "a"));
+    assert_eq!(
+        (experiment.tasks[1].lora.as_ref().map_or(0, |lora| lora.r), experiment.tasks[0].name.as_str()),
+        (3, "a")
+    );
     for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")] {
         let error = load(yaml, &[setting]).expect_err(setting).to_string();
         assert!(error.contains(culprit), "{error}");
     }
+}
+
+#[test]
+fn an_adapter_has_a_long_and_a_short_spelling_and_is_recorded_by_one() {
+    let tasks = |adapter: &str| {
+        format!(
+            "train: {{optimizer: {{warmup_steps: 1}}}}\ntasks: [{{name: a, {adapter}data: {{train: {{synth: cw}}}}}}]"
+        )
+    };
+    let (short, long) =
+        ("lora: {r: 3, target_modules: [fc1]}, ", "adapter: {type: lora, r: 3, target_modules: [fc1]}, ");
+    let [short, long] = [short, long].map(|adapter| load(&tasks(adapter), &[]).expect("loaded").to_yaml());
+    assert_eq!(short, long);
+    assert!(short.contains("  lora:\n    r: 3\n") && !short.contains("adapter:"), "{short}");
+    assert_eq!(load(&tasks(""), &[]).expect("loaded").tasks[0].lora, Some(Default::default()));
+    // In `model` a LoRA has targets if none are given, however it is spelled.
+    let model = |adapter: &str| load(&format!("model: {{trainable: adapter, {adapter}}}"), &[]).expect("loaded").model;
+    assert_eq!(model("adapter: {type: lora, r: 3}"), model("lora: {r: 3}"));
+    assert_eq!(model("").lora.expect("a LoRA").target_modules, ["q_proj", "v_proj"]);
+    for (yaml, culprits) in [
+        (tasks("lora: {r: 3}, adapter: {type: lora}, "), ["`lora` and `adapter` are both given", "leave one out"]),
+        ("model: {trainable: lora, lora: {}, adapter: {type: lora}}".into(), ["both given", "`model`"]),
+        (tasks("adapter: {type: lore}, "), ["unknown variant `lore`", "expected `lora`"]),
+        (tasks("adapter: {r: 3}, "), ["adapter", "type"]),
+        (tasks("adapter: {type: lora, r: 0}, "), ["task `a`", "`r` is 0"]),
+        ("model: {adapter: {type: lora, r: 3}}".into(), ["`model.lora`", "`model.trainable: lora`"]),
+    ] {
+        let error = load(&yaml, &[]).expect_err(&yaml).to_string();
+        assert!(culprits.iter().all(|culprit| error.contains(culprit)), "{yaml}: {error}");
+    }
+}
+
+#[test]
+fn the_schema_has_both_keys_of_an_adapter() {
+    let schema = Experiment::schema();
+    for config in ["TaskConfig", "ModelConfig"] {
+        let keys = &schema["$defs"][config]["properties"];
+        assert!(keys["lora"].is_object() && keys["adapter"].is_object(), "{config}: {keys}");
+        assert_eq!(schema["$defs"][config]["additionalProperties"], false);
+    }
+    assert_eq!(schema["$defs"]["Adapter"]["oneOf"][0]["properties"]["type"]["const"], "lora");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Configuration: the keys of the YAML file with their defaults, the merging of files and settings, and the validation
 //! before anything slow starts.
 
+mod adapter;
 mod data;
 mod error;
 mod experiment;
@@ -16,6 +17,7 @@ mod task_rules;
 mod validate;
 
 pub use crate::alignment::AlignmentConfig;
+pub(crate) use adapter::{adapter_of, keys_of};
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
 pub use experiment::{Experiment, LossConfig, RunConfig};

@@ -1,14 +1,17 @@
 //! Configuration of the model: its source and its trained part.
 
 use super::ConfigError;
+use super::adapter::{adapter_of, key_of, settled};
 use crate::backbone::{Architecture, TextBackbone, TextBackboneError};
 use crate::kinds;
 use burn::tensor::Device;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_hub::{Hub, HubError};
-use undertone_model::lora::LoraConfig;
+use undertone_model::adapters::AdapterConfig;
+use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
     WhisperTokenizer, bundled,
@@ -17,7 +20,7 @@ use undertone_store::set_trainable;
 
 /// Configuration of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(remote = "ModelConfig", default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// Architecture.
     pub backbone: Architecture,
@@ -29,8 +32,12 @@ pub struct ModelConfig {
     pub path: Option<PathBuf>,
     /// Part of the model that is trained.
     pub trainable: Trainable,
-    /// Adapter, with `trainable: lora`.
-    pub lora: LoraConfig,
+    /// Adapter with `trainable: lora`, if it is a LoRA: short for `adapter: {type: lora, …}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
+    /// Adapter with `trainable: lora`, of any registered type. A LoRA is recorded as `lora`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterConfig>,
 }
 
 impl Default for ModelConfig {
@@ -41,8 +48,24 @@ impl Default for ModelConfig {
             tokenizer: None,
             path: None,
             trainable: Trainable::default(),
-            lora: usual_lora(),
+            lora: Some(usual_lora()),
+            adapter: None,
         }
+    }
+}
+
+/// Implemented by hand because an adapter has two keys, of which one is given.
+impl<'de> Deserialize<'de> for ModelConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut config = Self::deserialize(deserializer)?;
+        (config.lora, config.adapter) = settled((config.lora, config.adapter), usual_lora).map_err(D::Error::custom)?;
+        Ok(config)
+    }
+}
+
+impl Serialize for ModelConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
     }
 }
 
@@ -126,7 +149,8 @@ pub enum Trainable {
     Encoder,
     /// The decoder.
     Decoder,
-    /// An adapter on the frozen model: `model.lora`.
+    /// An adapter on the frozen model: `model.lora`, or `model.adapter` for other types.
+    #[serde(alias = "adapter")]
     Lora,
 }
 
@@ -212,6 +236,11 @@ impl Display for ModelConfig {
 }
 
 impl ModelConfig {
+    /// Returns the adapter that is trained with `trainable: lora`.
+    pub fn adapter(&self) -> AdapterConfig {
+        adapter_of(self.lora.as_ref(), self.adapter.as_ref())
+    }
+
     /// Returns the configuration of the Whisper `name`: a folder, the directory of a run (for its best model, if that
     /// is a complete one), or a bundled model. An existing folder takes precedence over a bundled model of its name.
     pub fn named(name: &Path) -> Self {
@@ -260,12 +289,14 @@ impl ModelConfig {
             tokenizer.validate().map_err(ConfigError::Value)?;
         }
         if self.trainable == Trainable::Lora {
-            self.lora.validate().map_err(|e| ConfigError::Value(format!("`model.lora`: {e}")))?;
-        } else if self.lora != usual_lora() {
-            return Err(ConfigError::Value(
-                "`model.lora` is the adapter of `model.trainable: lora`: set that, or leave it out (tasks have a `lora` each)"
-                    .into(),
-            ));
+            let adapter = self.adapter();
+            let key = key_of(&adapter);
+            adapter.validate().map_err(|e| ConfigError::Value(format!("`model.{key}`: {e}")))?;
+        } else if self.adapter() != usual_lora().into() {
+            let key = key_of(&self.adapter());
+            return Err(ConfigError::Value(format!(
+                "`model.{key}` is the adapter of `model.trainable: lora`: set that, or leave it out (tasks have a `{key}` each)"
+            )));
         }
         if s.revision.is_some() && s.hub.is_none() {
             return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));

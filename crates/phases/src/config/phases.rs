@@ -121,7 +121,7 @@ impl Default for JointPhase {
 pub struct PartRates {
     /// Learning rate of the router.
     pub router: Option<f64>,
-    /// Learning rate of the adapters' matrices.
+    /// Learning rate of the adapters.
     pub adapters: Option<f64>,
     /// Learning rate of the heads.
     pub heads: Option<f64>,
@@ -132,7 +132,8 @@ impl PartRates {
     pub(super) fn all(&self) -> [(&'static str, Option<f64>, &'static str); 3] {
         [
             ("router", self.router, r"^router\."),
-            ("adapters", self.adapters, r"\.lora\.lora_[ab]$"),
+            // Of a backbone's parameters, phase 3 trains the adapters alone.
+            ("adapters", self.adapters, r"^backbone\."),
             ("heads", self.heads, r"^heads\."),
         ]
     }

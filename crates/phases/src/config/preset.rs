@@ -4,8 +4,7 @@ use super::{DataConfig, ModelConfig, TaskConfig, Trainable};
 use figment::Figment;
 use serde_json::{Map, Value, json};
 use undertone_data::loader::Workers;
-use undertone_fit::{AdapterSize, DevicePreset, Preset, PresetContext, PresetModel, PresetSplit, TrainedPart};
-use undertone_model::lora::LoraConfig;
+use undertone_fit::{DevicePreset, Preset, PresetContext, PresetModel, PresetSplit, TrainedPart};
 use undertone_ops::DeviceSpec;
 use undertone_train::LrScaling;
 
@@ -64,15 +63,14 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
 
 /// Returns the trained part of a model: the adapters of all tasks, as in the last phase, or `model.trainable`.
 fn trained(model: &ModelConfig, tasks: &[TaskConfig]) -> TrainedPart {
-    let size = |lora: &LoraConfig| AdapterSize { r: lora.r, target_modules: lora.target_modules.clone() };
     if !tasks.is_empty() {
-        return TrainedPart::Adapters(tasks.iter().map(|task| size(&task.lora)).collect());
+        return TrainedPart::Adapters(tasks.iter().map(TaskConfig::adapter).collect());
     }
     match model.trainable {
         Trainable::All => TrainedPart::All,
         Trainable::Encoder => TrainedPart::Encoder,
         Trainable::Decoder => TrainedPart::Decoder,
-        Trainable::Lora => TrainedPart::Adapters(vec![size(&model.lora)]),
+        Trainable::Lora => TrainedPart::Adapters(vec![model.adapter()]),
     }
 }
 

@@ -1,17 +1,20 @@
 //! Configuration of a task.
 
+use super::adapter::{adapter_of, settled};
 use super::splits::Splits;
 use super::{DataConfig, SourceConfig, Sources};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
-use undertone_model::lora::LoraConfig;
+use undertone_model::adapters::AdapterConfig;
+use undertone_model::adapters::lora::LoraConfig;
 use undertone_ops::seeds;
 use undertone_tasks::{GenerationSettings, HeadConfig};
 use undertone_train::TrainConfig;
 
 /// Configuration of one task: its name, its data, and the head and adapter that are trained for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(remote = "TaskConfig", default, deny_unknown_fields)]
 pub struct TaskConfig {
     /// Name of the task in logs, folders and tables.
     pub name: String,
@@ -19,8 +22,12 @@ pub struct TaskConfig {
     pub head: HeadConfig,
     /// Its samples.
     pub data: TaskData,
-    /// Its adapter.
-    pub lora: LoraConfig,
+    /// Its adapter, if that is a LoRA: short for `adapter: {type: lora, …}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
+    /// Its adapter, of any registered type. A LoRA is recorded as `lora`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterConfig>,
     /// Metrics of the task, out of those of its head. The first one selects the best checkpoint. By default the head's
     /// first two.
     pub metrics: Vec<String>,
@@ -38,7 +45,8 @@ impl Default for TaskConfig {
             name: String::new(),
             head: HeadConfig::default(),
             data: TaskData::default(),
-            lora: LoraConfig::default(),
+            lora: Some(LoraConfig::default()),
+            adapter: None,
             metrics: Vec::new(),
             weight: 1.0,
             train: Map::new(),
@@ -47,7 +55,28 @@ impl Default for TaskConfig {
     }
 }
 
+/// Implemented by hand because an adapter has two keys, of which one is given.
+impl<'de> Deserialize<'de> for TaskConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut config = Self::deserialize(deserializer)?;
+        (config.lora, config.adapter) =
+            settled((config.lora, config.adapter), LoraConfig::default).map_err(D::Error::custom)?;
+        Ok(config)
+    }
+}
+
+impl Serialize for TaskConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
 impl TaskConfig {
+    /// Returns its adapter.
+    pub fn adapter(&self) -> AdapterConfig {
+        adapter_of(self.lora.as_ref(), self.adapter.as_ref())
+    }
+
     /// Returns the single task of a run without `tasks`, which the configuration as a whole describes. Its name is
     /// empty.
     pub(crate) fn of_whole(data: &DataConfig, train: &TrainConfig) -> Self {

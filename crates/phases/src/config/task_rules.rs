@@ -1,5 +1,6 @@
 //! Validation of tasks and phases that needs neither data nor a model.
 
+use super::adapter::key_of;
 use super::stage_train::{ERROR, LOSS, phase_train, task_train};
 use super::{AdapterPhase, ConfigError, CurriculumConfig, GumbelConfig, Parallel, PhasesConfig, TaskConfig};
 use crate::backbone::Architecture;
@@ -117,7 +118,16 @@ pub(crate) fn validate_tasks(
         if tasks[..index].iter().any(|other| other.name == *name) {
             return value(format!("two tasks are called `{name}`: names tell them apart"));
         }
-        task.lora.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `lora`: {e}")))?;
+        let adapter = task.adapter();
+        let key = key_of(&adapter);
+        adapter.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `{key}`: {e}")))?;
+        let (first, types) = (&tasks[0].name, [tasks[0].adapter().name(), adapter.name()]);
+        if types[0] != types[1] {
+            return value(format!(
+                "tasks `{first}` and `{name}` have adapters of the types `{}` and `{}`: give all tasks adapters of one type",
+                types[0], types[1]
+            ));
+        }
         task.head.validate(backbone.is_text()).map_err(|e| ConfigError::Value(format!("task `{name}`: {e}")))?;
         let registered = task.head.registered_metrics();
         let known = task.head.metrics().iter().chain(&registered).map(|metric| metric.name);

@@ -115,6 +115,7 @@ impl Experiment {
             ("data.test", self.data.test != defaults.data.test),
             ("data.source_temperature", self.data.source_temperature != defaults.data.source_temperature),
             ("model.trainable", self.model.trainable != defaults.model.trainable),
+            ("model.adapter", self.model.adapter.is_some()),
             ("model.lora", self.model.lora != defaults.model.lora),
             ("train.evaluate.metrics", self.train.evaluate.metrics != defaults.train.evaluate.metrics),
             ("train.checkpoint.metric", self.train.checkpoint.metric != defaults.train.checkpoint.metric),

@@ -7,7 +7,7 @@ use super::pretrained::Pretrained;
 use crate::backbone::TextBackbone;
 use crate::config::TaskConfig;
 use burn::tensor::{Bool, Tensor, TensorData};
-use undertone_model::lora::Gates;
+use undertone_model::adapters::Gates;
 use undertone_model::whisper::{PretrainedWhisper, WhisperDecoder};
 use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadInput, TextBatch, TextSample};
 use undertone_train::BoxError;

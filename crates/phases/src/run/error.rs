@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{LoaderError, MixtureError};
 use undertone_data::text::NormalizerError;
-use undertone_model::lora::AdaptError;
+use undertone_model::adaptable::AdaptError;
 use undertone_ops::DeviceError;
 use undertone_report::{AnalysisError, ReportError};
 use undertone_store::{LockError, StoreError};

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
-use undertone_model::lora::Gates;
+use undertone_model::adapters::Gates;
 use undertone_model::router::{RouterConfig, Routing};
 use undertone_report::RoutedSample;
 use undertone_train::{BoxError, ProcessGroup};

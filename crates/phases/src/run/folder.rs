@@ -2,10 +2,14 @@
 //! description in `dynamo.json`.
 
 use super::model::{TaskModel, is_shared};
+use crate::config::{adapter_of, keys_of};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_model::lora::{LoraConfig, adapter_parameters, load_adapter};
+use undertone_model::adaptable::{adapter_parameters, load_adapter};
+use undertone_model::adapters::AdapterConfig;
+use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::router::RouterConfig;
 use undertone_store::{
     Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_atomically, write_directory,
@@ -34,7 +38,24 @@ pub(super) struct Description {
 #[serde(deny_unknown_fields)]
 pub(super) struct AdapterDescription {
     pub name: String,
-    pub lora: LoraConfig,
+    /// Its configuration, if it is a LoRA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lora: Option<LoraConfig>,
+    /// Its configuration, if it is of another type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    adapter: Option<AdapterConfig>,
+}
+
+impl AdapterDescription {
+    pub fn new(name: &str, adapter: AdapterConfig) -> Self {
+        let (lora, adapter) = keys_of(adapter);
+        Self { name: name.to_owned(), lora, adapter }
+    }
+
+    /// Returns its configuration.
+    pub fn adapter(&self) -> AdapterConfig {
+        adapter_of(self.lora.as_ref(), self.adapter.as_ref())
+    }
 }
 
 /// A head of a folder.
@@ -168,18 +189,30 @@ fn write_adapter(
     let io = |source| StoreError::Io { action: "create", path: dir.to_owned(), source };
     std::fs::create_dir_all(dir).map_err(io)?;
     let prefix = model.backbone.peft_prefix();
-    let matrices = adapter_parameters(&mut *model.backbone, index);
-    // Full paths, because adapters are above the tap only, which names like `q_proj` cannot express.
-    let targets: Vec<&str> = matrices.keys().filter_map(|name| name.strip_suffix(".lora_A.weight")).collect();
-    let config = serde_json::json!({
-        "peft_type": "LORA", "task_type": null, "base_model_name_or_path": backbone, "r": adapter.lora.r,
-        "lora_alpha": adapter.lora.lora_alpha, "lora_dropout": adapter.lora.lora_dropout, "use_rslora": adapter.lora.use_rslora,
-        "target_modules": targets, "bias": "none", "fan_in_fan_out": false, "inference_mode": true,
-    });
+    let maps = adapter_parameters(&mut *model.backbone, index);
+    let config = peft_config(&adapter.adapter(), backbone, maps.keys().cloned().collect());
     write_json(&dir.join("adapter_config.json"), &config)?;
-    let named: BTreeMap<String, HostTensor> =
-        matrices.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)).collect();
+    let mut named: BTreeMap<String, HostTensor> = BTreeMap::new();
+    for (path, tensors) in maps {
+        named.extend(tensors.into_iter().map(|(name, value)| (format!("{prefix}{path}.{name}"), value)));
+    }
     write_tensors(&dir.join("adapter_model.safetensors"), &named, Dtype::F32)
+}
+
+/// Returns the content of an adapter's `adapter_config.json`. Its targets are full paths, because adapters are above
+/// the tap only, which names like `q_proj` cannot express.
+fn peft_config(adapter: &AdapterConfig, backbone: &str, targets: Vec<String>) -> Map<String, Value> {
+    let mut config = Map::new();
+    config.insert("peft_type".into(), adapter.name().to_uppercase().into());
+    config.insert("task_type".into(), Value::Null);
+    config.insert("base_model_name_or_path".into(), backbone.into());
+    if let Ok(Value::Object(own)) = serde_json::to_value(adapter) {
+        config.extend(own.into_iter().filter(|(key, _)| !["type", "target_modules"].contains(&key.as_str())));
+    }
+    config.insert("target_modules".into(), targets.into());
+    config.extend(adapter.peft_keys());
+    config.insert("inference_mode".into(), true.into());
+    config
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
@@ -199,10 +232,14 @@ pub(super) fn load_parts(
         return Err(FolderError::Ground { path: dir.to_owned(), found, expected });
     }
     let missing = |task: &str| FolderError::NoTask { path: dir.to_owned(), task: task.to_owned() };
-    for (index, AdapterDescription { name, lora }) in expected.adapters.iter().enumerate() {
+    for (index, adapter) in expected.adapters.iter().enumerate() {
+        let name = &adapter.name;
         let there = found.adapters.iter().find(|adapter| adapter.name == *name).ok_or_else(|| missing(name))?;
-        if there.lora != *lora {
-            let [found, expected] = [&there.lora, lora].map(|lora| serde_json::to_string(lora).unwrap_or_default());
+        if there.adapter() != adapter.adapter() {
+            let [found, expected] = [there, adapter].map(|of| match &of.lora {
+                Some(lora) => serde_json::to_string(lora).unwrap_or_default(),
+                None => serde_json::to_string(&of.adapter).unwrap_or_default(),
+            });
             return Err(FolderError::Adapter { path: dir.to_owned(), task: name.clone(), found, expected });
         }
         let file = TensorFile::open(&dir.join("adapters").join(name).join("adapter_model.safetensors"))?;

@@ -8,7 +8,7 @@ use crate::run_directory::{CONFIG, recorded};
 use crate::{ModelConfig, RunError};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
-use undertone_model::lora::merge_and_unload;
+use undertone_model::adaptable::merge_and_unload;
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, Whisper};
 use undertone_ops::set_kernels;
 

@@ -4,9 +4,10 @@ use crate::AlignmentConfig;
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Device, Tensor};
 use std::num::NonZeroUsize;
+use undertone_model::adaptable::{AdaptError, adapt, set_adapters_trainable};
+use undertone_model::adapters::{AdapterConfig, Gates};
 use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput};
 use undertone_model::layers::{Linear, mean_pool};
-use undertone_model::lora::{AdaptError, Gates, LoraConfig, adapt, set_adapters_trainable};
 use undertone_model::router::{Router, RouterConfig};
 use undertone_model::whisper::{DecoderCache, WhisperDecoder};
 use undertone_store::set_trainable;
@@ -131,10 +132,10 @@ impl TaskModel {
     /// newly initialised head for each of `heads`.
     ///
     /// # Errors
-    /// When an adapter's target names no linear map.
+    /// When an adapter's target names no linear map, or the adapters are of different types.
     pub fn new(
         backbone: BoxedBackbone,
-        adapters: &[LoraConfig],
+        adapters: &[AdapterConfig],
         heads: &[&HeadConfig],
         tap: usize,
         device: &Device,
@@ -364,6 +365,7 @@ pub fn prompted(
 mod tests {
     use super::*;
     use serde_json::json;
+    use undertone_model::adapters::lora::LoraConfig;
     use undertone_model::text::TextEncoderConfig;
     use undertone_store::parameter_infos;
 
@@ -387,7 +389,7 @@ mod tests {
             json!({"type": "seq2seq", "layers": 1, "heads": 2, "ffn": 16, "max_target": 8}),
         ];
         let heads = heads.map(|head| serde_json::from_value::<HeadConfig>(head).expect("a head"));
-        let lora = LoraConfig { r: 1, target_modules: vec!["query".into()], ..Default::default() };
+        let lora = AdapterConfig::from(LoraConfig { r: 1, target_modules: vec!["query".into()], ..Default::default() });
         let backbone = BoxedBackbone::new("Text", config.init(&device));
         let model = TaskModel::new(backbone, &vec![lora; 4], &heads.each_ref(), 0, &device).expect("a model");
         let model = model.with_router(&RouterConfig { hidden: vec![4], ..Default::default() }, &device);

@@ -15,7 +15,7 @@ use burn::tensor::Tensor;
 use std::path::Path;
 use undertone_data::audio;
 use undertone_data::loader::Collate;
-use undertone_model::lora::Gates;
+use undertone_model::adapters::Gates;
 use undertone_tasks::{Answer, ReadError, TextSample, UserInput, UserInputError, user_input_origin};
 
 /// Trained model of a run for predictions: with all tasks and the router that chooses among them, or with one task.

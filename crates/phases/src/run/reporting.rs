@@ -86,7 +86,7 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     let tasks: Vec<String> = experiment
         .tasks
         .iter()
-        .map(|task| format!("{} (rank {}, alpha {})", task.name, task.lora.r, task.lora.lora_alpha))
+        .map(|task| format!("{} ({})", task.name, task.adapter().summary()))
         .collect();
     vec![
         ("backbone".into(), experiment.model.to_string()),

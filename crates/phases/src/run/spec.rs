@@ -9,7 +9,7 @@ use crate::config::{CurriculumConfig, Parallel, TaskConfig, phase_train};
 use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, Trainable};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use undertone_model::lora::LoraConfig;
+use undertone_model::adapters::AdapterConfig;
 use undertone_model::router::RouterConfig;
 use undertone_ops::seeds;
 use undertone_tasks::HeadConfig;
@@ -128,7 +128,7 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
                 true => (format!("an adapter on {model}"), Layout::Adapters),
                 false => (format!("fine-tuning {model}"), Layout::Model),
             };
-            let adapters = is_adapted.then(|| adapter(ADAPTER, &model.lora)).into_iter().collect();
+            let adapters = is_adapted.then(|| AdapterDescription::new(ADAPTER, model.adapter())).into_iter().collect();
             let usual = all("");
             // Without a router no block has to stay below the adapters.
             let router = RouterConfig { tap: 0, ..usual.description.router };
@@ -199,7 +199,7 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
         }),
         StageKind::Baseline(Baseline::Shared) => {
             let usual = all("baselines/shared");
-            let adapters = vec![adapter(SHARED, &shared(&usual.tasks))];
+            let adapters = vec![AdapterDescription::new(SHARED, shared(&usual.tasks))];
             vec![StageSpec {
                 title: "baseline: one adapter for all tasks".into(),
                 changes: vec![phases.adapters.train.clone(), phases.baselines.shared.clone()],
@@ -248,7 +248,7 @@ impl StageSpec {
             groups: Vec::new(),
             keys: &["phases.1", "router.tap"],
             description: Description {
-                adapters: tasks.iter().map(|task| adapter(&task.name, &task.lora)).collect(),
+                adapters: tasks.iter().map(|task| AdapterDescription::new(&task.name, task.adapter())).collect(),
                 heads: tasks.iter().map(head).collect(),
                 router: experiment.router.clone(),
                 backbone: experiment.model.to_string(),
@@ -337,23 +337,10 @@ const ADAPTER: &str = "default";
 /// Name of the adapter for all tasks.
 const SHARED: &str = "shared";
 
-fn adapter(name: &str, lora: &LoraConfig) -> AdapterDescription {
-    AdapterDescription { name: name.to_owned(), lora: lora.clone() }
-}
-
-/// Returns the configuration of one adapter with the summed ranks and all targets of the tasks' adapters. It has as
-/// many parameters as these together if all have the same targets, more otherwise.
-fn shared(tasks: &[TaskConfig]) -> LoraConfig {
-    let mut config = tasks.first().map(|task| task.lora.clone()).unwrap_or_default();
-    let scale = config.scale();
-    config.r = tasks.iter().map(|task| task.lora.r).sum();
-    config.lora_alpha *= scale / config.scale();
-    for target in tasks.iter().flat_map(|task| &task.lora.target_modules) {
-        if !config.target_modules.contains(target) {
-            config.target_modules.push(target.clone());
-        }
-    }
-    config
+/// Returns the configuration of one adapter for all tasks.
+fn shared(tasks: &[TaskConfig]) -> AdapterConfig {
+    let adapters: Vec<AdapterConfig> = tasks.iter().map(TaskConfig::adapter).collect();
+    adapters.first().map(|first| first.shared_config(&adapters)).unwrap_or_default()
 }
 
 #[cfg(test)]

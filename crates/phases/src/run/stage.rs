@@ -1,7 +1,7 @@
 //! A stage made ready: its model, its training configuration, its batches and its objective.
 
 use super::batch::{TaskDataset, TaskSamples};
-use super::folder::{load_backbone, load_parts, load_router};
+use super::folder::{AdapterDescription, load_backbone, load_parts, load_router};
 use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
 use super::order::TaskOrder;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use undertone_data::clips::BlockShuffle;
 use undertone_data::loader::{Mixture, Order};
-use undertone_model::lora::LoraConfig;
+use undertone_model::adapters::AdapterConfig;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
 use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
@@ -111,10 +111,10 @@ impl StageSpec {
         if self.layout == Layout::Model {
             return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, classes, device));
         }
-        let loras: Vec<LoraConfig> = self.description.adapters.iter().map(|adapter| adapter.lora.clone()).collect();
+        let adapters: Vec<AdapterConfig> = self.description.adapters.iter().map(AdapterDescription::adapter).collect();
         let heads: Vec<&HeadConfig> = self.description.heads.iter().map(|head| &head.head).collect();
         let router = &self.description.router;
-        let model = TaskModel::new(setup.pretrained.network(), &loras, &heads, router.tap, device)
+        let model = TaskModel::new(setup.pretrained.network(), &adapters, &heads, router.tap, device)
             .map_err(|source| RunError::Adapt { task: self.title.clone(), source })?;
         let model = if self.is_routed() { model.with_router(router, device) } else { model };
         Ok(if alignment.is_on() { model.with_alignment(alignment, classes, device) } else { model })

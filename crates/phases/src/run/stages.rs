@@ -333,8 +333,7 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
         if let Err(reason) = fits(&task.head, &setup.pretrained) {
             return Err(RunError::Head { task: task.name.clone(), reason });
         }
-        let one = std::slice::from_ref(&task.lora);
-        TaskModel::new(network.clone(), one, &[], tap, &setup.device)
+        TaskModel::new(network.clone(), &[task.adapter()], &[], tap, &setup.device)
             .map_err(|source| RunError::Adapt { task: format!("task `{}`", task.name), source })?;
     }
     Ok(())

@@ -1,11 +1,10 @@
 //! Linear maps of a model that adapters can be added to.
 
-use super::bank::changed;
-use super::{LoraBank, LoraConfig};
+use crate::adapters::{AdapterBank, AdapterConfig, MapWeights, changed};
 use crate::layers::Linear;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
-use undertone_store::{HostTensor, StoreError};
+use undertone_store::{HostTensor, StoreError, set_trainable};
 
 /// Linear map within a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,19 +40,23 @@ pub enum AdaptError {
         /// Known names.
         known: String,
     },
+    /// Adapters side by side are of different types.
+    #[error("adapters of the types `{0}` and `{1}` cannot be mixed: give all tasks adapters of one type")]
+    Types(&'static str, &'static str),
 }
 
 /// Adds to every targeted linear map at or above block `tap` a bank of the adapters that target it, by index. The maps'
 /// own weights stay unchanged, trainable or frozen.
 ///
 /// # Errors
-/// When a target names no linear map there.
-pub fn adapt(
+/// When a target names no linear map there, or the adapters are of different types.
+pub fn adapt<A: Clone + Into<AdapterConfig>>(
     model: &mut (impl Adaptable + ?Sized),
-    adapters: &[LoraConfig],
+    adapters: &[A],
     tap: usize,
     device: &Device,
 ) -> Result<(), AdaptError> {
+    let adapters: Vec<AdapterConfig> = adapters.iter().cloned().map(Into::into).collect();
     let mut maps: Vec<(Site, &mut Linear)> =
         model.linears().into_iter().filter(|(site, _)| site.block >= tap).collect();
     let known = || {
@@ -63,103 +66,106 @@ pub fn adapt(
         names.join(", ")
     };
     for (adapter, config) in adapters.iter().enumerate() {
-        if config.target_modules.is_empty() {
+        if config.name() != adapters[0].name() {
+            return Err(AdaptError::Types(adapters[0].name(), config.name()));
+        }
+        if config.target_modules().is_empty() {
             return Err(AdaptError::NoTarget { adapter, known: known() });
         }
-        for target in &config.target_modules {
+        for target in config.target_modules() {
             if !maps.iter().any(|(site, _)| matches(&site.path, target)) {
                 return Err(AdaptError::Target { target: target.clone(), known: known() });
             }
         }
     }
     for (site, linear) in &mut maps {
-        let targeting: Vec<(usize, &LoraConfig)> = adapters
+        let targeting: Vec<(usize, &AdapterConfig)> = adapters
             .iter()
             .enumerate()
-            .filter(|(_, config)| config.target_modules.iter().any(|target| matches(&site.path, target)))
+            .filter(|(_, config)| config.target_modules().iter().any(|target| matches(&site.path, target)))
             .collect();
         let [d_out, d_in] = linear.weight.dims();
-        linear.lora = (!targeting.is_empty()).then(|| LoraBank::init(d_in, d_out, &targeting, adapters.len(), device));
+        linear.adapters =
+            targeting.first().map(|(_, first)| first.boxed_bank(d_in, d_out, &targeting, adapters.len(), device));
     }
     Ok(())
 }
 
 /// Makes all adapters of a model trainable or frozen; its own weights stay trainable or frozen as they are.
 pub fn set_adapters_trainable(model: &mut (impl Adaptable + ?Sized), trainable: bool) {
-    for bank in model.linears().into_iter().filter_map(|(_, linear)| linear.lora.as_mut()) {
-        for matrix in [&mut bank.lora_a, &mut bank.lora_b] {
-            *matrix = matrix.clone().set_require_grad(trainable);
-        }
+    for (_, linear) in model.linears() {
+        linear.adapters = linear.adapters.take().map(|bank| set_trainable(bank, |_| trainable));
     }
 }
 
-/// Adds an adapter's update to the weights it targets. The model without gates then computes the same as before with
+/// Folds an adapter into the weights that it targets. The model without gates then computes the same as before with
 /// that gate at 1.
 pub fn merge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
-    shift(model, adapter, 1.0);
+    replace_weights(model, |bank, weight, bias| bank.merged(adapter, weight, bias));
 }
 
-/// Subtracts a merged adapter again.
+/// Takes a merged adapter out of the weights again.
 pub fn unmerge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
-    shift(model, adapter, -1.0);
+    replace_weights(model, |bank, weight, bias| bank.unmerged(adapter, weight, bias));
 }
 
 /// Merges an adapter ([`merge`]) and removes all adapters from the model, as PEFT's method of that name does.
 pub fn merge_and_unload(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     merge(model, adapter);
-    model.linears().into_iter().for_each(|(_, linear)| linear.lora = None);
+    unload(model);
 }
 
-fn shift(model: &mut (impl Adaptable + ?Sized), adapter: usize, sign: f64) {
+/// Removes all adapters from the model.
+pub(crate) fn unload(model: &mut (impl Adaptable + ?Sized)) {
+    model.linears().into_iter().for_each(|(_, linear)| linear.adapters = None);
+}
+
+fn replace_weights(
+    model: &mut (impl Adaptable + ?Sized),
+    change: impl Fn(&dyn AdapterBank, Tensor<2>, Option<Tensor<1>>) -> Option<MapWeights>,
+) {
     for (_, linear) in model.linears() {
-        let Some(delta) = linear.lora.as_ref().and_then(|bank| bank.delta(adapter)) else { continue };
-        linear.weight = changed(&linear.weight, |weight| weight + delta.detach().mul_scalar(sign));
+        let Some(bank) = &linear.adapters else { continue };
+        let (weight, bias) = (linear.weight.val().detach(), linear.bias.as_ref().map(|bias| bias.val().detach()));
+        let Some((weight, bias)) = change(&**bank, weight, bias) else { continue };
+        linear.weight = changed(&linear.weight, |_| weight.detach());
+        linear.bias = linear.bias.as_ref().zip(bias).map(|(old, bias)| changed(old, |_| bias.detach()));
     }
 }
 
-/// Returns an adapter's matrices by PEFT's names: `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
-pub fn adapter_parameters(model: &mut (impl Adaptable + ?Sized), adapter: usize) -> BTreeMap<String, HostTensor> {
-    let mut found = BTreeMap::new();
-    for (site, linear) in model.linears() {
-        let Some((a, b)) = linear.lora.as_ref().and_then(|bank| bank.adapter(adapter)) else { continue };
-        found.insert(format!("{}.{LORA_A}", site.path), host(a));
-        found.insert(format!("{}.{LORA_B}", site.path), host(b));
-    }
-    found
+/// Returns an adapter's tensors by the path of their linear map, such as `encoder.layers.0.self_attn.q_proj`, each with
+/// its name in PEFT's files, such as `lora_A.weight`. Maps that the adapter does not target are left out.
+pub fn adapter_parameters(
+    model: &mut (impl Adaptable + ?Sized),
+    adapter: usize,
+) -> BTreeMap<String, Vec<(&'static str, HostTensor)>> {
+    let maps = model.linears().into_iter();
+    let found = maps.filter_map(|(site, linear)| Some((site.path, linear.adapters.as_ref()?.tensors(adapter))));
+    found.filter(|(_, tensors)| !tensors.is_empty()).collect()
 }
 
-/// Replaces an adapter's matrices with those that `source` returns for their names.
+/// Replaces an adapter's tensors with those that `source` returns for their paths and names:
+/// `encoder.layers.0.self_attn.q_proj.lora_A.weight`.
 ///
 /// # Errors
-/// The first error of `source`, or the first matrix with a different shape.
+/// The first error of `source`, or the first tensor with a different shape.
 pub fn load_adapter(
     model: &mut (impl Adaptable + ?Sized),
     adapter: usize,
     mut source: impl FnMut(&str) -> Result<HostTensor, StoreError>,
 ) -> Result<(), StoreError> {
     for (site, linear) in model.linears() {
-        let Some(bank) = linear.lora.as_mut() else { continue };
-        let Some((a, b)) = bank.adapter(adapter) else { continue };
-        let mut read = |name: &str, old: Tensor<2>| {
+        let Some(bank) = linear.adapters.as_mut() else { continue };
+        bank.load(adapter, &mut |name, shape| {
             let name = format!("{}.{name}", site.path);
-            let (found, expected) = (source(&name)?, old.dims().to_vec());
-            if found.shape != expected {
-                return Err(StoreError::Shape { name, expected, found: found.shape });
+            let found = source(&name)?;
+            if found.shape != shape {
+                return Err(StoreError::Shape { name, expected: shape.to_vec(), found: found.shape });
             }
-            Ok(Tensor::from_data(TensorData::new(found.data, found.shape), &old.device()))
-        };
-        let (a, b) = (read(LORA_A, a)?, read(LORA_B, b)?);
-        bank.set_adapter(adapter, a, b);
+            Ok(found)
+        })?;
     }
     Ok(())
-}
-
-const LORA_A: &str = "lora_A.weight";
-const LORA_B: &str = "lora_B.weight";
-
-fn host(x: Tensor<2>) -> HostTensor {
-    let shape = x.dims().to_vec();
-    HostTensor { shape, data: x.try_into_vec_as().expect("parameters are floats") }
 }
 
 /// Whether a target names a map: by the last part of its path or any longer suffix, as in PEFT. `intermediate` and

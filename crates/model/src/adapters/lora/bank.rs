@@ -1,8 +1,9 @@
 //! Bank of adapters of one linear map.
 
 use super::LoraConfig;
+use crate::adapters::{Gates, changed};
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use std::ops::Range;
 use undertone_ops::{LoraGates, LoraUpdate, dropout, matmul};
 
@@ -26,26 +27,6 @@ struct Slot {
     rows: Range<usize>,
     scale: f64,
     dropout: f64,
-}
-
-/// Gates of the adapters.
-#[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant, reason = "a batch has one, and it is passed by reference")]
-pub enum Gates {
-    /// One adapter with gate 1 for the whole batch.
-    One(usize),
-    /// Gates of each sample, `[batch, adapters]`.
-    Each(Tensor<2>),
-}
-
-impl Gates {
-    /// Returns the gates of the given rows, for sequences that leave a batch or branch into beams.
-    pub fn select(self, rows: Tensor<1, Int>) -> Self {
-        match self {
-            Self::One(adapter) => Self::One(adapter),
-            Self::Each(gates) => Self::Each(gates.select(0, rows)),
-        }
-    }
 }
 
 impl LoraBank {
@@ -151,14 +132,6 @@ impl LoraBank {
         }
         (a.narrow(0, rows.start, rows.len()), b.narrow(1, rows.start, rows.len()))
     }
-}
-
-/// Returns a parameter with another value, trainable or frozen as before.
-pub(super) fn changed(param: &Param<Tensor<2>>, change: impl FnOnce(Tensor<2>) -> Tensor<2>) -> Param<Tensor<2>> {
-    param.clone().map(|value| {
-        let tracked = value.is_require_grad();
-        change(value.detach()).set_require_grad(tracked)
-    })
 }
 
 #[cfg(test)]

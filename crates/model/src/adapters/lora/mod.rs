@@ -7,11 +7,7 @@
 
 mod bank;
 mod config;
-mod sites;
+mod kind;
 
-pub use bank::{Gates, LoraBank};
+pub use bank::LoraBank;
 pub use config::{LoraConfig, LoraConfigError};
-pub use sites::{
-    AdaptError, Adaptable, Site, adapt, adapter_parameters, load_adapter, merge, merge_and_unload,
-    set_adapters_trainable, unmerge,
-};

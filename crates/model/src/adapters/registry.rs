@@ -1,0 +1,126 @@
+//! Registry of the types of adapters that YAML can name.
+
+use super::lora::LoraConfig;
+use super::{AdapterConfig, AdapterKind};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+use std::any::TypeId;
+use std::borrow::Cow;
+use undertone_registry::{Kind, NameTaken, Registry};
+
+/// Registers a type of adapter under its name: from then on, `adapter: {type: name, …}` is parsed as this type.
+/// Registering a type again has no effect.
+///
+/// # Errors
+/// When another type has the name.
+pub fn register<K: AdapterKind + DeserializeOwned + Default>() -> Result<(), NameTaken> {
+    TYPES.register(Entry::of::<K>())
+}
+
+static TYPES: Registry<Entry> = Registry::new("type of adapter", || vec![Entry::of::<LoraConfig>()]);
+
+/// Parser of a type's configuration.
+#[derive(Clone)]
+struct Entry {
+    name: &'static str,
+    of: TypeId,
+    read: fn(Value) -> serde_json::Result<AdapterConfig>,
+    schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+impl Entry {
+    fn of<K: AdapterKind + DeserializeOwned + Default>() -> Self {
+        let read = |keys| K::deserialize(keys).map(AdapterConfig::from);
+        Self { name: K::default().name(), of: TypeId::of::<K>(), read, schema: K::schema }
+    }
+}
+
+impl Kind for Entry {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.of == other.of
+    }
+}
+
+impl Default for AdapterConfig {
+    fn default() -> Self {
+        LoraConfig::default().into()
+    }
+}
+
+impl JsonSchema for AdapterConfig {
+    fn schema_name() -> Cow<'static, str> {
+        "Adapter".into()
+    }
+
+    /// One of the types that are registered, by its `type`.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let adapters = TYPES.all().into_iter().map(|kind| {
+            let mut adapter = (kind.schema)(generator);
+            adapter.insert("required".into(), serde_json::json!(["type"]));
+            let adapter = adapter.ensure_object();
+            let properties = adapter.entry("properties").or_insert_with(|| serde_json::json!({}));
+            if let Some(properties) = properties.as_object_mut() {
+                properties.insert("type".into(), serde_json::json!({"const": kind.name}));
+            }
+            Value::Object(adapter.clone())
+        });
+        json_schema!({"oneOf": adapters.collect::<Vec<_>>()})
+    }
+}
+
+impl<'de> Deserialize<'de> for AdapterConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut keys = Map::<String, Value>::deserialize(deserializer)?;
+        let name = match keys.remove("type") {
+            Some(Value::String(name)) => name,
+            Some(other) => return Err(D::Error::custom(format!("`type` is {other}: it names a type of adapter"))),
+            None => return Err(D::Error::missing_field("type")),
+        };
+        let kind = TYPES.get(&name).map_err(D::Error::custom)?;
+        (kind.read)(Value::Object(keys)).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn adapter(json: Value) -> Result<AdapterConfig, String> {
+        serde_json::from_value(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_adapter_is_written_as_it_is_read_with_its_type_first() {
+        let lora = LoraConfig { r: 4, target_modules: vec!["q_proj".into()], ..Default::default() };
+        let text = serde_json::to_string(&AdapterConfig::from(lora.clone())).expect("written");
+        let expected = r#"{"type":"lora","r":4,"lora_alpha":16.0,"lora_dropout":0.0,"target_modules":["q_proj"],"use_rslora":false}"#;
+        assert_eq!(text, expected);
+        let found: AdapterConfig = serde_json::from_str(&text).expect("read");
+        assert_eq!((found.name(), found.downcast_ref::<LoraConfig>()), ("lora", Some(&lora)));
+        assert_ne!(found, AdapterConfig::default());
+    }
+
+    #[test]
+    fn what_is_no_adapter_is_refused_by_name() {
+        for (json, expected) in [
+            (json!({"type": "lore"}), "unknown variant `lore`, expected `lora`"),
+            (json!({"r": 8}), "missing field `type`"),
+            (json!({"type": 3}), "`type` is 3"),
+            (json!({"type": "lora", "rank": 3}), "unknown field `rank`, expected one of `r`, `lora_alpha`"),
+            (json!({"type": "lora", "r": -1}), "invalid value: integer `-1`"),
+            (json!("lora"), "invalid type: string \"lora\""),
+        ] {
+            let error = adapter(json.clone()).expect_err("refused");
+            assert!(error.starts_with(expected), "{json}: {error}");
+        }
+    }
+}
