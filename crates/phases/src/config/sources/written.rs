@@ -163,7 +163,7 @@ impl WrittenSource {
                 ));
             }
             if stage.named.len() != 1 {
-                return Err(format!("`stages[{index}]` says nothing of what differs: give `{name}`"));
+                return Err(format!("`stages[{index}]`: give the settings that differ as `{name}`, once"));
             }
             let options = stage.named.values().next().cloned().unwrap_or_default();
             made.stages.push(StageConfig { epochs: stage.epochs, options });
@@ -182,8 +182,10 @@ impl WrittenSource {
     fn normalised(mut self, read: &SourceConfig) -> Result<Self, String> {
         for (name, value) in &mut self.named {
             let Ok(kind) = kinds::named(name) else {
-                let keys = serde_json::to_value(Self::default()).unwrap_or_default();
-                let known: Vec<&str> = keys.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+                let keys = serde_json::to_value(Self::from(SourceConfig::default())).unwrap_or_default();
+                let mut known: Vec<&str> =
+                    keys.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+                known.push("options");
                 return Err(format!("`{name}`: there is no such key; the keys here are {}", known.join(", ")));
             };
             let complete = kind.complete(&map(name, value)?);
