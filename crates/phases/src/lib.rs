@@ -48,8 +48,9 @@ pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
-    ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, ModelConfig, ModelSource, Normalizer, Pad,
-    RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, TokenizerConfig, Trainable,
+    ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, Migrated, ModelConfig, ModelSource,
+    Normalizer, Pad, RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, TokenizerConfig,
+    Trainable, migrated,
 };
 pub use error::RunError;
 pub use fill_cache::{FillError, Filled, fill_cache};

@@ -47,7 +47,7 @@ pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
         batch_size: data.batch_size,
         pads_to_window: data.pad == Pad::Window,
         accumulation: train.accumulation,
-        compute: train.compute,
+        compute: train.compute.number_type(),
         log_every: train.log_every,
         checkpointing,
     };

@@ -78,6 +78,7 @@ mod memory;
 mod objective;
 pub mod optimizer;
 mod performance;
+mod precision;
 mod process_group;
 mod progress;
 mod records;
@@ -106,8 +107,12 @@ pub use learner::{LAST_LOSS, Learner, LearnerBuilder, StepOutcome, StepReport};
 pub use loss_scale::{LossScale, LossScaleConfig};
 pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
 pub use objective::{BatchStats, BatchStream, Batches, BoxError, Evaluation, Example, LossTerm, Objective, Share};
-pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
+pub use optimizer::{
+    AdafactorConfig, AdamWConfig, Algorithm, GroupConfig, LrScaling, LrScalingConfig, Optimizer, OptimizerConfig,
+    Pattern,
+};
 pub use performance::{Performance, RankPerformance, TimeSplit};
+pub use precision::Precision;
 pub use process_group::ProcessGroup;
 pub use progress::{Display, Progress};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};

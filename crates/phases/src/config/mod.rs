@@ -1,10 +1,14 @@
 //! Configuration: the keys of the YAML file with their defaults, the merging of files and settings, and the validation
 //! before anything slow starts.
 
+mod choices;
 mod data;
 mod error;
 mod experiment;
+mod keys;
 mod layers;
+mod migrate;
+mod migrate_text;
 mod model;
 mod phases;
 mod preset;
@@ -14,15 +18,17 @@ mod stage_train;
 mod task;
 mod task_rules;
 mod validate;
+mod yaml_text;
 
 pub use crate::alignment::AlignmentConfig;
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
 pub use experiment::{Experiment, LossConfig, RunConfig};
+pub use migrate_text::{Migrated, migrated};
 pub use model::{Initializer, ModelConfig, ModelSource, SourceError, TokenizerConfig, Trainable};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
-    RouterPhase, RoutingWeights,
+    RouterPhase, RoutingWeights, TrainingGates,
 };
 pub use sources::{SourceConfig, Sources, StageConfig, Synth};
 pub(crate) use splits::NONE;

@@ -8,7 +8,7 @@ use super::losses::{routing_terms, term_names};
 use super::model::{Encoded, Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::task_loss::{TaskLosses, TextInput};
-use crate::config::{GumbelConfig, RoutingWeights};
+use crate::config::{RoutingWeights, TrainingGates};
 use crate::skipped::SkipRecord;
 use crate::work::{speech_work, text_work, trainable_share};
 use crate::{AlignmentConfig, LossConfig};
@@ -20,7 +20,6 @@ use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::backbone::BackboneInput;
 use undertone_model::lora::Gates;
-use undertone_model::router::GateKind;
 use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
@@ -33,7 +32,7 @@ pub(super) enum RoutingPolicy {
     /// Each sample uses the adapter of its own task, if there is one. The loss terms are the tasks' losses.
     Oracle,
     /// The router computes the gates.
-    Router { gates: GateKind, gumbel: GumbelConfig, weights: RoutingWeights },
+    Router { gates: TrainingGates, weights: RoutingWeights },
 }
 
 /// Objective of a stage.
@@ -182,7 +181,7 @@ impl Objective for TaskObjective {
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
         let tapped = model.tap(input, padding)?;
-        let RoutingPolicy::Router { gates, gumbel, weights } = &self.policy else {
+        let RoutingPolicy::Router { gates, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
             return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
         };
@@ -191,7 +190,7 @@ impl Objective for TaskObjective {
         let routing = router.forward(pooled.clone());
         let mut terms = Vec::new();
         if weights.task > 0.0 {
-            let gates = routing.training_gates(*gates, self.evaluator.router.top_k, gumbel.at(batch.step));
+            let gates = routing.training_gates(gates.kind(), gates.temperature(batch.step));
             terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
         }
         terms.extend(routing_terms(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
@@ -200,7 +199,7 @@ impl Objective for TaskObjective {
 
     fn gauges(&self, batch: &TaskBatch) -> Vec<(&'static str, f64)> {
         match &self.policy {
-            RoutingPolicy::Router { gates: GateKind::Gumbel, gumbel, weights } if weights.task > 0.0 => {
+            RoutingPolicy::Router { gates: TrainingGates::Gumbel(gumbel), weights } if weights.task > 0.0 => {
                 vec![(GUMBEL_TEMPERATURE, gumbel.at(batch.step))]
             }
             _ => Vec::new(),

@@ -45,7 +45,7 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
         ("tasks".into(), tasks.join(", ")),
         ("router's tap".into(), format!("block {}", experiment.router.tap)),
         ("router's hidden layers".into(), format!("{:?}", experiment.router.hidden)),
-        ("gates".into(), format!("{:?}", experiment.router.gates).to_lowercase()),
+        ("gates".into(), serde_json::to_string(&experiment.router.gates).unwrap_or_default().replace('"', "")),
         ("seed".into(), experiment.seed.to_string()),
     ]
 }

@@ -20,7 +20,7 @@ use undertone_model::router::RouterConfig;
 use undertone_ops::seeds;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
-use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
+use undertone_train::{LrScalingConfig, OptimizerConfig, Summary, TrainConfig};
 
 /// Separate training run within an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,8 +142,7 @@ impl Stage {
     pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), RunError> {
         // The factor of the learning rate is known only once there are batches.
         let optimizer = OptimizerConfig {
-            lr_scaling: LrScaling::None,
-            base_batch: None,
+            lr_scaling: LrScalingConfig::None,
             ..self.optimizer(&setup.experiment, &self.config(setup)?)
         };
         if optimizer.groups.is_empty() && optimizer.lora_plus_ratio.is_none() {
@@ -180,7 +179,6 @@ impl Stage {
             ["router", "tap", ..] => true,
             ["router", ..] => routed,
             ["phases", "2", ..] => *self == Self::Router,
-            ["phases", "3", "gumbel", ..] => routed,
             ["phases", "3", ..] => *self == Self::Joint,
             ["phases", "baselines", "head", ..] => matches!(self, Self::Head(_)),
             ["phases", "baselines", "shared", ..] => *self == Self::Shared,
@@ -192,14 +190,8 @@ impl Stage {
     pub(super) fn policy(&self, experiment: &Experiment) -> RoutingPolicy {
         let phases = &experiment.phases;
         match self {
-            Self::Router => {
-                let (gates, weights) = (phases.router.gates, phases.router.losses);
-                RoutingPolicy::Router { gates, gumbel: phases.joint.gumbel, weights }
-            }
-            Self::Joint => {
-                let (gates, weights) = (phases.joint.gates, phases.joint.losses);
-                RoutingPolicy::Router { gates, gumbel: phases.joint.gumbel, weights }
-            }
+            Self::Router => RoutingPolicy::Router { gates: phases.router.gates, weights: phases.router.losses },
+            Self::Joint => RoutingPolicy::Router { gates: phases.joint.gates, weights: phases.joint.losses },
             _ => RoutingPolicy::Oracle,
         }
     }

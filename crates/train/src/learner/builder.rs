@@ -121,7 +121,7 @@ impl<O: Objective> LearnerBuilder<O> {
         let checkpoints = Checkpoints::new(dir.join("checkpoints"));
         let asked = config.compute;
         config.compute = asked.on(&device);
-        let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
+        let loss_scale = (config.compute == Compute::F16).then(|| LossScale::new(&config.compute.loss_scale()));
         let mut optimizer = Optimizer::new(&config.optimizer);
         if config.shard_optimizer && !self.process_group.is_alone() {
             optimizer.share_out(self.process_group.shard());

@@ -32,7 +32,7 @@ impl<O: Objective> Learner<O> {
         self.process_group.connect_cards(&self.device)?;
         let owned = self.own_directory();
         self.process_group.all_ok(owned)?;
-        match (self.asked, self.config.compute) {
+        match (self.asked.number_type(), self.config.compute.number_type()) {
             (Compute::Auto, Compute::F32) => {}
             (Compute::Auto, compute) => tracing::info!("{}", chosen(compute)),
             (asked, compute) if asked != compute => tracing::warn!("{}", instead(asked, compute)),
@@ -40,11 +40,11 @@ impl<O: Objective> Learner<O> {
         }
         if self.asked == Compute::Auto
             && self.config.compute != Compute::F16
-            && self.config.loss_scale != LossScaleConfig::default()
+            && self.asked.loss_scale() != LossScaleConfig::default()
         {
+            let found = self.config.compute.number_type();
             tracing::warn!(
-                "`train.loss_scale` has no effect: products are made in {}, not in f16",
-                self.config.compute
+                "the loss scaling of `train.compute` has no effect: products are made in {found}, not in f16"
             );
         }
         self.state.ranks = Some(self.begun_with());
@@ -136,7 +136,7 @@ impl<O: Objective> Learner<O> {
 
     /// Whether early stopping ends the run; never before there is a reference.
     pub(super) fn has_stalled(&self) -> bool {
-        self.config.early_stopping.is_over(self.state.reference, self.state.stalled)
+        self.config.is_over(self.state.reference, self.state.stalled)
     }
 
     pub(super) fn say_stalled(&self, progress: &Progress) {

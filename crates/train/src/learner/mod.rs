@@ -30,7 +30,7 @@ use crate::process_group::ProcessGroup;
 use crate::report::Summary;
 use crate::saver::Saver;
 use crate::stopwatch::Section;
-use crate::{Display, Optimizer, TrainConfig, TrainError};
+use crate::{Display, Optimizer, Precision, TrainConfig, TrainError};
 use burn::tensor::Device;
 use recovery::{RecoveryPoint, StateBeforeStep};
 use std::path::PathBuf;
@@ -38,7 +38,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use step_batches::StepBatches;
 use step_report::PendingStep;
-use undertone_ops::Compute;
 use undertone_store::DirectoryLock;
 use workers::Concurrency;
 
@@ -52,8 +51,8 @@ use workers::Concurrency;
 /// an accelerator is shorter than the work.
 pub struct Learner<O: Objective> {
     config: TrainConfig,
-    /// Number type that the configuration asks for. `config.compute` is the one that the device has.
-    asked: Compute,
+    /// Precision that the configuration asks for. `config.compute` is the one that the device has.
+    asked: Precision,
     objective: O,
     /// Absent only during the optimizer's update.
     model: Option<O::Model>,

@@ -36,7 +36,7 @@ impl<O: Objective> Learner<O> {
     /// Records a step that went well, like `decide` and `log`.
     fn remember(&mut self, report: &StepReport) {
         if let Some(scale) = &mut self.state.loss_scale {
-            scale.good(&self.config.loss_scale);
+            scale.good(&self.config.compute.loss_scale());
         }
         let _ = self.config.guard.judge(&mut self.state.guard, report.loss, report.norm);
         self.state.losses.add(&report.terms);

@@ -89,7 +89,7 @@ impl<O: Objective> Learner<O> {
         };
         // Seeding by step makes dropout the same on any device and in any session.
         let seed = undertone_ops::seeds::of_number(self.state.seed, step);
-        let (objective, device, compute) = (&self.objective, &self.device, self.config.compute);
+        let (objective, device, compute) = (&self.objective, &self.device, self.config.compute.number_type());
         let passes = BatchPasses { objective, device, compute, terms: &terms, scale, step, seed };
         // One call around all batches, because on the CPU it sets the whole process.
         autocast(compute, || {
@@ -322,7 +322,7 @@ impl<O: Objective> Learner<O> {
         let StepReport { step, loss, norm, .. } = *report;
         if let Some(scale) = &mut self.state.loss_scale {
             if loss.is_finite() && norm.is_finite() {
-                scale.good(&self.config.loss_scale);
+                scale.good(&self.config.compute.loss_scale());
             } else if scale.overflow() {
                 return Ok(StepOutcome::Skipped);
             }

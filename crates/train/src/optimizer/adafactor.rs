@@ -1,7 +1,7 @@
 //! Adafactor.
 
+use super::AdafactorConfig;
 use super::rule::{Rule, Step};
-use super::{AdafactorConfig, OptimizerConfig};
 use burn::tensor::Tensor;
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 
@@ -16,8 +16,8 @@ impl Adafactor {
     pub const PARTS: [&str; 2] = ["row", "column"];
     pub const AVERAGED_PARTS: [&str; 3] = ["row", "column", "change"];
 
-    pub fn new(config: &OptimizerConfig) -> Self {
-        Self(config.adafactor.clone())
+    pub fn new(config: &AdafactorConfig) -> Self {
+        Self(config.clone())
     }
 }
 
@@ -79,7 +79,7 @@ fn matrices(shape: &[usize]) -> [usize; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GradientSum, Optimizer, OptimizerName};
+    use crate::{Algorithm, GradientSum, Optimizer, OptimizerConfig};
     use burn::module::{Module, Param};
     use burn::tensor::{Device, TensorData};
     use serde::Deserialize;
@@ -142,8 +142,7 @@ mod tests {
 
     fn optimizer(adafactor: AdafactorConfig, weight_decay: f64) -> Optimizer {
         Optimizer::new(&OptimizerConfig {
-            name: OptimizerName::ADAFACTOR,
-            adafactor,
+            algorithm: Algorithm::Adafactor(adafactor),
             weight_decay,
             ..Default::default()
         })
@@ -214,28 +213,29 @@ mod tests {
     fn its_state_is_a_row_and_a_column_where_adamws_is_two_matrices() {
         let bytes = |config: &OptimizerConfig, shape: &[usize]| config.state_bytes(shape);
         let adamw = OptimizerConfig::default();
-        let adafactor = OptimizerConfig { name: OptimizerName::ADAFACTOR, ..adamw.clone() };
+        let with = |config| OptimizerConfig { algorithm: Algorithm::Adafactor(config), ..Default::default() };
+        let adafactor = with(AdafactorConfig::default());
         assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[51_865, 384])), [159_329_284, 209_000]);
         assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[384])), [3076, 1544]);
         // A convolution of width 3 over pairs of channels: the last two axes, as in transformers.
         assert_eq!(bytes(&adafactor, &[384, 80, 3]), 4 * (384 * 80 + 384 * 3 + 1));
-        let mut averaged = adafactor;
-        averaged.adafactor.beta1 = Some(0.9);
+        let averaged = with(AdafactorConfig { beta1: Some(0.9), ..Default::default() });
         assert_eq!(bytes(&averaged, &[51_865, 384]), 209_000 + 4 * 51_865 * 384);
     }
 
     #[test]
     fn what_it_holds_is_what_it_says_it_holds() {
         let (fixture, device) = (fixture(), Device::default().autodiff());
-        for name in [OptimizerName::ADAMW, OptimizerName::ADAFACTOR] {
-            let config = OptimizerConfig { name, ..Default::default() };
+        for algorithm in [Algorithm::default(), Algorithm::Adafactor(AdafactorConfig::default())] {
+            let name = algorithm.name();
+            let config = OptimizerConfig { algorithm, ..Default::default() };
             let mut optimizer = Optimizer::new(&config);
             let model = begin(&fixture, &device);
             let mut gradients = gradients(&model, &fixture.steps[0].1, &device);
             optimizer.step(model, &mut gradients, 0.1);
             let held: usize = optimizer.to_tensors().values().map(|tensor| 4 * tensor.data.len()).sum();
             let said: usize = fixture.begin.values().map(|array| config.state_bytes(&array.shape)).sum();
-            assert_eq!(held, said, "{name:?}");
+            assert_eq!(held, said, "{name}");
         }
     }
 }

@@ -1,22 +1,18 @@
 //! AdamW.
 
-use super::OptimizerConfig;
+use super::AdamWConfig;
 use super::rule::{Rule, Step};
 use burn::tensor::Tensor;
 use undertone_ops::{AdamWRule, AdamWStep, Moments, StepControl, adamw};
 
 /// AdamW (Loshchilov and Hutter, 2019): running means of each element's gradient and squared gradient.
-pub(super) struct AdamW {
-    beta1: f64,
-    beta2: f64,
-    epsilon: f64,
-}
+pub(super) struct AdamW(AdamWConfig);
 
 impl AdamW {
     pub const PARTS: [&str; 2] = ["m", "v"];
 
-    pub fn new(config: &OptimizerConfig) -> Self {
-        Self { beta1: config.beta1, beta2: config.beta2, epsilon: config.epsilon }
+    pub fn new(config: &AdamWConfig) -> Self {
+        Self(config.clone())
     }
 }
 
@@ -37,9 +33,9 @@ impl Rule for AdamW {
         let step = |step: Step| {
             let rule = AdamWRule {
                 learning_rate: step.learning_rate,
-                beta1: self.beta1,
-                beta2: self.beta2,
-                epsilon: self.epsilon,
+                beta1: self.0.beta1,
+                beta2: self.0.beta2,
+                epsilon: self.0.epsilon,
                 weight_decay: step.weight_decay,
                 step: step.number,
                 gradient_scale: step.gradient_scale,
