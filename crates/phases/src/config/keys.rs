@@ -68,6 +68,9 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
         let whole = number.to_i128().or_else(|| number.to_u128().and_then(|n| i128::try_from(n).ok()));
         number.to_f64().or_else(|| whole.map(|n| n as f64))
     };
+    if let (Value::Empty(..), Value::Empty(..)) = (one, other) {
+        return true;
+    }
     match (number(one), number(other)) {
         (Some(one), Some(other)) => one == other,
         _ => one == other,

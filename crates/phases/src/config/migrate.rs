@@ -201,6 +201,17 @@ impl Section<'_> {
                 self.put(choice, kind.as_deref(), new, &value);
             }
         }
+        // Of maps that are no more, an empty one says nothing.
+        let gone = moves
+            .iter()
+            .filter(|one| one.to.iter().all(|(path, _)| !format!("{path}.").starts_with(&format!("{}.", one.from))));
+        for Move { from, .. } in gone {
+            if let Some(Value::Dict(_, left)) = find(self.keys, &join(self.path, from))
+                && left.is_empty()
+            {
+                self.take(from);
+            }
+        }
         Ok(())
     }
 
@@ -250,7 +261,7 @@ impl Section<'_> {
             }
         }
         self.found.push(join(&path, "patience"));
-        insert(self.keys, &path, Value::Empty(Tag::Default, Empty::None));
+        insert(self.keys, &path, Value::Empty(Tag::Default, Empty::Unit));
         Ok(())
     }
 
@@ -294,5 +305,5 @@ impl Section<'_> {
 /// A value that is written as JSON in a table.
 fn json(text: &str) -> Value {
     let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-    Value::serialize(value).unwrap_or(Value::Empty(Tag::Default, Empty::None))
+    Value::serialize(value).unwrap_or(Value::Empty(Tag::Default, Empty::Unit))
 }

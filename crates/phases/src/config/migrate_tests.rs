@@ -33,7 +33,7 @@ fn keys_move_to_their_choice_and_the_rest_of_the_text_stays() {
         ),
         (
             "train:\n  loss_scale:\n    # It overflows.\n    initial: 1024.0\n    growth_interval: 5",
-            "train:\n    # It overflows.\n  compute: {type: auto, growth_interval: 5, initial_scale: 1024.0}\n",
+            "train:\n  # It overflows.\n  compute: {type: auto, growth_interval: 5, initial_scale: 1024.0}\n",
         ),
         (
             "train: {guard: {on_nan: skip, on_spike: rollback, spike_factor: 4.5, limit: 3}}\n",
@@ -153,6 +153,8 @@ router: {gates: hard, top_k: 2}
 phases: {3: {gates: gumbel, gumbel: {temperature: 1.0, decay: 0.95, every: 10, floor: 0.1}}}
 ";
     assert_eq!(load(recorded), load("train: {compute: bf16}"));
+    let empty = "train: {loss_scale: {}, optimizer: {adafactor: {}, options: {}}, early_stopping: {}, guard: {}}\nphases: {3: {gumbel: {}}}";
+    assert_eq!(load(empty), load(""));
     let adafactor = recorded.replace("name: adamw", "name: adafactor");
     assert_eq!(load(&adafactor), load("train: {compute: bf16, optimizer: {name: adafactor}}"));
 }

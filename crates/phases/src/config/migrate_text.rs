@@ -30,7 +30,8 @@ pub fn migrated(text: &str) -> Result<Migrated, ConfigError> {
     if keys.is_empty() {
         return Ok(Migrated { text: text.to_owned(), keys, keeps_comments: true });
     }
-    let edited = edited(text, &old, &new).filter(|edited| is_right(text, edited, &new));
+    let whole = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
+    let edited = edited(&whole, &old, &new).filter(|edited| is_right(text, edited, &new));
     let keeps_comments = edited.is_some();
     let text = match edited {
         Some(text) => text,
@@ -83,7 +84,6 @@ impl Edits<'_> {
         let lines: String = added.map(|(key, value)| format!("{:indent$}{key}: {}\n", "", flow(value))).collect();
         if !lines.is_empty() {
             let end = entries.last()?.span.end;
-            let lines = if self.text[..end].ends_with('\n') { lines } else { format!("\n{lines}") };
             self.edits.push((end..end, lines));
         }
         Some(())
@@ -99,10 +99,18 @@ impl Edits<'_> {
             // An alias stands for what is written elsewhere.
             _ if self.text[node.span.clone()].starts_with('*') => None,
             _ => {
-                self.edits.push((node.span.clone(), flow(new)));
+                self.edits.push((node.span.clone(), self.in_place_of(node, new)));
                 Some(())
             }
         }
+    }
+
+    /// Returns the text of a value that replaces another; of a block, the comments stay.
+    fn in_place_of(&self, node: &Node, new: &Value) -> String {
+        let Content::Map { indent: Some(indent), .. } = node.content else { return flow(new) };
+        let kept = comments(&self.text[node.span.clone()]);
+        let kept: String = kept.into_iter().map(|comment| format!("{comment}\n{:indent$}", "")).collect();
+        format!("{kept}{}\n", flow(new))
     }
 
     /// Removes an entry of a block, except for its comments.

@@ -159,8 +159,11 @@ impl Parser<'_> {
         let key = self.key()?;
         let value = self.value(indent)?;
         // Up to the end of the line of the value, with its comment.
-        let end = self.text[..self.at].trim_end_matches([' ', '\n', '\r']).len().max(value.span.end);
-        let end = self.text[value.span.end.min(end)..].find('\n').map_or(self.text.len(), |at| value.span.end + at + 1);
+        let rest = &self.text[value.span.end..];
+        let end = match self.text[..value.span.end].ends_with('\n') {
+            true => value.span.end,
+            false => rest.find('\n').map_or(self.text.len(), |at| value.span.end + at + 1),
+        };
         Some(Entry { key, span: begin..end, value })
     }
 
