@@ -175,8 +175,8 @@ fn settings_of_both_spellings_override_each_other() {
         ("{schedule: {type: wsd, decay_share: 0.5}}", "decay_share=0.4", "/optimizer/schedule/decay_share", "0.4"),
         ("{schedule: wsd, decay_share: 0.5}", "schedule.decay_share=0.4", "/optimizer/schedule/decay_share", "0.4"),
         ("{schedule: wsd}", "schedule={type: constant}", "/optimizer/schedule", "\"constant\""),
-        ("{beta2: 0.999, lr: 0.5}", "name=adafactor", "/optimizer/lr", "0.5"),
-        ("{beta2: 0.999, lr: 0.5}", "name=adafactor", "/optimizer/decay_rate", "-0.8"),
+        ("{name: adamw, beta2: 0.999, lr: 0.5}", "name=adafactor", "/optimizer/lr", "0.5"),
+        ("{name: adamw, beta2: 0.999}", "name=adafactor", "/optimizer/decay_rate", "-0.8"),
         ("{name: adafactor}", "adafactor.beta1=0.8", "/optimizer/beta1", "0.8"),
         ("{name: adafactor, decay_rate: -0.7}", "beta1=0.8", "/optimizer/decay_rate", "-0.7"),
     ] {

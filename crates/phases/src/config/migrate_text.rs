@@ -43,9 +43,8 @@ pub fn migrated(text: &str) -> Result<Migrated, ConfigError> {
 /// Whether a text means what it is to mean, and still has every comment of the text that it was made from.
 fn is_right(before: &str, after: &str, meaning: &Dict) -> bool {
     let mut left = comments(after);
-    let mut has =
-        |comment: &str| left.iter().position(|other| *other == comment).map(|at| left.swap_remove(at)).is_some();
-    parse_yaml(after).as_ref() == Ok(meaning) && comments(before).into_iter().all(|comment| has(comment))
+    let has = |comment: &str| left.iter().position(|other| *other == comment).map(|at| left.swap_remove(at)).is_some();
+    parse_yaml(after).as_ref() == Ok(meaning) && comments(before).into_iter().all(has)
 }
 
 /// Returns the text with the differences between two meanings of it. `None` if it is written in a way that is not

@@ -175,7 +175,7 @@ impl Parser<'_> {
             b'{' | b'[' => return None,
             _ => rest.find([':', '\n', '#', ',', '}', ']'])?,
         };
-        let after = rest[length..].as_bytes();
+        let after = &rest.as_bytes()[length..];
         (after.first() == Some(&b':') && after.get(1).is_none_or(|byte| byte.is_ascii_whitespace())).then_some(length)
     }
 
