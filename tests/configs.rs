@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use undertone::phases::{Experiment, RunError};
 use undertone::train::Batches;
+use undertone_tests::{CLIPS, Place};
 
 fn shipped() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
@@ -78,4 +79,71 @@ fn every_shipped_configuration_builds_or_names_what_is_missing() {
         }
     }
     assert!(built >= 3, "those that need nothing but this repository");
+}
+
+const EARLIER: &str =
+    "# Mine.\ntrain:\n  max_steps: 7 # short\n  optimizer: {schedule: wsd, decay_share: 0.5, warmup_steps: 1}\n";
+
+#[test]
+fn earlier_keys_are_written_anew_in_the_file_and_comments_stay() {
+    let place = Place::default();
+    place.write("mine.yaml", EARLIER);
+    let migrate = |more: &[&str]| place.run(&[&["config", "migrate", "mine.yaml"], more].concat());
+    let checked = migrate(&["--check"]);
+    assert_eq!(checked.status, Some(1), "{checked:?}");
+    assert!(checked.stderr.contains("`train.optimizer.decay_share`") && checked.stderr.contains("config migrate"));
+    let before = Experiment::load(Some(&place.path("mine.yaml")), &[]).expect("loaded");
+    assert_eq!(std::fs::read_to_string(place.path("mine.yaml")).expect("read"), EARLIER, "nothing is changed");
+    assert_eq!(migrate(&[]).status, Some(0));
+    let text = std::fs::read_to_string(place.path("mine.yaml")).expect("read");
+    assert_eq!(text, EARLIER.replace("schedule: wsd, decay_share: 0.5", "schedule: {type: wsd, decay_share: 0.5}"));
+    assert_eq!(Experiment::load(Some(&place.path("mine.yaml")), &[]).expect("loaded"), before);
+    for more in [&["--check"][..], &[]] {
+        let again = migrate(more);
+        assert_eq!(again.status, Some(0), "{again:?}");
+        assert!(again.stdout.contains("no keys of an earlier version"), "{again:?}");
+    }
+}
+
+#[test]
+fn a_comment_is_never_lost_without_a_word() {
+    let place = Place::default();
+    let shared = "train:\n  optimizer:\n    <<: {schedule: wsd, decay_share: 0.5} # shared\n    warmup_steps: 1\n";
+    place.write("mine.yaml", shared);
+    let outcome = place.run(&["config", "migrate", "mine.yaml"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert_eq!(std::fs::read_to_string(place.path("mine.yaml")).expect("read"), shared);
+    assert!(outcome.stderr.contains("stays as it is"), "{outcome:?}");
+    place.write("new.yaml", &outcome.stdout);
+    let load = |name: &str| Experiment::load(Some(&place.path(name)), &[]).expect("loaded");
+    assert_eq!(load("new.yaml"), load("mine.yaml"));
+    place.write("odd.yaml", "train: {optimizer: {decay_share: 0.5}}");
+    place.run(&["config", "migrate", "odd.yaml"]).assert_refusal(&["odd.yaml", "`train.optimizer.decay_share` is 0.5"]);
+    place.run(&["config", "migrate", "none.yaml"]).assert_refusal(&["none.yaml"]);
+}
+
+#[test]
+fn a_run_of_an_earlier_version_goes_on_with_the_keys_of_this_one() {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    let train = |settings: &[&str], more: &[&str]| {
+        let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        place.run(&[&["train", "--config", "tiny.yaml"], &settings[..], more].concat())
+    };
+    let wsd = "train.optimizer.schedule={type: wsd, decay_share: 0.5}";
+    assert_eq!(train(&[wsd, "train.max_steps=3"], &[]).status, Some(0));
+    let recorded = place.path("runs/tiny/config.yaml");
+    let text = std::fs::read_to_string(&recorded).expect("read");
+    let earlier = text.replace(
+        "    schedule:\n      type: wsd\n      decay_share: 0.5\n",
+        "    schedule: wsd\n    decay_share: 0.5\n",
+    );
+    assert_ne!(text, earlier);
+    std::fs::write(&recorded, earlier).expect("written");
+    let outcome = train(&[wsd, "train.max_steps=4"], &["--resume"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("`train.max_steps` 3 → 4") && !outcome.stderr.contains("`train.optimizer.schedule` "),
+        "{outcome:?}"
+    );
 }

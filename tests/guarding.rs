@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use undertone::metrics::{Direction, direction_of};
 use undertone::train::{
-    BoxError, CheckpointConfig, Checkpoints, EvaluateConfig, Evaluation, Learner, LossSum, LossTerm, Objective, OnNan,
-    OnSpike, Summary, TrainConfig, TrainError,
+    BoxError, CheckpointConfig, Checkpoints, Compute, EarlyStoppingConfig, EvaluateConfig, Evaluation, Learner,
+    LossScaleConfig, LossSum, LossTerm, Objective, OnNan, OnSpike, Precision, Summary, TrainConfig, TrainError,
 };
 use undertone_tests::toys::{Hundred, Partial, Zero, logged};
 
@@ -23,7 +23,7 @@ fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
         config.optimizer.warmup_steps = 1;
         (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
         config.evaluate.every = 5;
-        config.early_stopping.patience = 2;
+        config.early_stopping = Some(EarlyStoppingConfig::after(2));
         Learner::builder(config, Zero, Partial::new(false, false, &Device::default()), dir.path())
             .with_device(Device::default())
             .with_seed(1)
@@ -198,10 +198,10 @@ fn a_run_that_diverged_goes_on_from_before_that() {
 fn a_rollback_goes_back_behind_steps_that_were_skipped() {
     let dir = tempfile::tempdir().expect("a directory");
     // Batches 18 to 20 have no loss, and the checkpoint of step 20 is made in between; batch 40 leaps.
-    let (result, seen) = poisoned(&[18, 19, 20], &[], dir.path(), |config| config.guard.on_nan = OnNan::Skip);
+    let (result, seen) = poisoned(&[18, 19, 20], &[], dir.path(), |config| config.guard.on_nan = OnNan::SKIP);
     assert_eq!((result.expect("trained").steps, seen.len()), (60, 60));
     let dir = tempfile::tempdir().expect("a directory");
-    let (result, seen) = poisoned(&[20], &[], dir.path(), |config| config.guard.on_nan = OnNan::Rollback);
+    let (result, seen) = poisoned(&[20], &[], dir.path(), |config| config.guard.on_nan = OnNan::ROLLBACK);
     assert_eq!(result.expect("trained").steps, 60);
     // No loss has been found with the parameters of step 20, so that it went back to step 10.
     assert_eq!(seen.len(), 60 + 11);
@@ -209,7 +209,7 @@ fn a_rollback_goes_back_behind_steps_that_were_skipped() {
 
 #[test]
 fn a_loss_that_is_no_number_is_skipped_so_often_and_no_more() {
-    let skip = |config: &mut TrainConfig| (config.guard.on_nan, config.guard.limit) = (OnNan::Skip, 2);
+    let skip = |config: &mut TrainConfig| config.guard.on_nan = OnNan::Skip { limit: 2 };
     let dir = tempfile::tempdir().expect("a directory");
     let (result, seen) = poisoned(&[25, 40], &[], dir.path(), skip);
     assert_eq!(result.expect("trained").steps, 60);
@@ -224,7 +224,7 @@ fn a_loss_that_is_no_number_is_skipped_so_often_and_no_more() {
 #[test]
 fn a_rollback_goes_on_from_the_last_checkpoint_with_later_data() {
     let dir = tempfile::tempdir().expect("a directory");
-    let back = |config: &mut TrainConfig| config.guard.on_nan = OnNan::Rollback;
+    let back = |config: &mut TrainConfig| config.guard.on_nan = OnNan::ROLLBACK;
     let (result, seen) = poisoned(&[25], &[], dir.path(), back);
     assert_eq!(result.expect("trained").steps, 60);
     // Steps 21 to 26 were lost; their batches are not seen again, and six later ones stand in for them.
@@ -245,9 +245,9 @@ fn a_leap_of_the_loss_is_rolled_back_when_that_is_asked_for() {
         let largest = logged(dir.path(), "loss").into_iter().fold(0.0, f64::max);
         (seen.len(), largest > 100.0)
     };
-    assert_eq!(leaps(OnSpike::Warn), (60, true));
-    assert_eq!(leaps(OnSpike::Skip), (60, true), "its loss is logged, its step is not taken");
-    assert_eq!(leaps(OnSpike::Rollback), (66, false));
+    assert_eq!(leaps(OnSpike::WARN), (60, true));
+    assert_eq!(leaps(OnSpike::SKIP), (60, true), "its loss is logged, its step is not taken");
+    assert_eq!(leaps(OnSpike::ROLLBACK), (66, false));
 }
 
 /// How a run of [`poisoned`] ended, and what its newest checkpoint says.
@@ -279,23 +279,22 @@ fn what_is_heard_of_a_step_late_ends_as_if_it_were_known_at_once() {
     let nan = |on_nan: OnNan| -> Change {
         match on_nan {
             OnNan::Stop => |config| config.guard.on_nan = OnNan::Stop,
-            OnNan::Skip => |config| config.guard.on_nan = OnNan::Skip,
-            OnNan::Rollback => |config| config.guard.on_nan = OnNan::Rollback,
+            OnNan::Skip { .. } => |config| config.guard.on_nan = OnNan::SKIP,
+            OnNan::Rollback { .. } => |config| config.guard.on_nan = OnNan::ROLLBACK,
         }
     };
-    let averaged: Change = |config| (config.guard.on_nan, config.ema_decay) = (OnNan::Skip, Some(0.9));
-    let limited: Change = |config| (config.guard.on_nan, config.guard.limit) = (OnNan::Skip, 1);
-    let scaled: Change = |config| (config.compute, config.guard.on_nan) = (undertone::train::Compute::F16, OnNan::Skip);
+    let averaged: Change = |config| (config.guard.on_nan, config.ema_decay) = (OnNan::SKIP, Some(0.9));
+    let limited: Change = |config| config.guard.on_nan = OnNan::Skip { limit: 1 };
+    let scaled: Change = |config| (config.compute, config.guard.on_nan) = (Compute::F16.into(), OnNan::SKIP);
     let grows: Change = |config| {
-        config.compute = undertone::train::Compute::F16;
-        config.loss_scale.growth_interval = 7;
+        config.compute = Precision::F16(LossScaleConfig { growth_interval: 7, ..Default::default() });
     };
-    let skips: Change = |config| config.guard.on_spike = OnSpike::Skip;
-    let back: Change = |config| config.guard.on_spike = OnSpike::Rollback;
+    let skips: Change = |config| config.guard.on_spike = OnSpike::SKIP;
+    let back: Change = |config| config.guard.on_spike = OnSpike::ROLLBACK;
     let cases: [(&[usize], &[usize], Change); 10] = [
         (&[25], &[], nan(OnNan::Stop)),
-        (&[0, 24, 25, 59], &[], nan(OnNan::Skip)),
-        (&[24, 36], &[], nan(OnNan::Rollback)),
+        (&[0, 24, 25, 59], &[], nan(OnNan::SKIP)),
+        (&[24, 36], &[], nan(OnNan::ROLLBACK)),
         (&[0, 1, 25], &[], averaged),
         (&[25, 33], &[], limited),
         (&[25], &[], scaled),
@@ -321,9 +320,9 @@ fn early_stopping_watches_any_metric_in_either_direction() {
         let dir = tempfile::tempdir().expect("a directory");
         let (result, _) = poisoned(&[], &[], dir.path(), |config| {
             config.evaluate.every = 5;
-            config.early_stopping.metric = Some(metric.into());
-            config.early_stopping.greater_is_better = greater_is_better;
-            config.early_stopping.patience = 3;
+            let metric = Some(metric.into());
+            let patience = EarlyStoppingConfig::after(3);
+            config.early_stopping = Some(EarlyStoppingConfig { metric, greater_is_better, ..patience });
         });
         result.map(|summary| summary.steps)
     };

@@ -62,7 +62,7 @@ fn scripted(rates: &[f64], broken: Option<usize>, nan: Option<usize>, dir: &Path
     (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
     config.checkpoint.every = 10;
     config.evaluate = EvaluateConfig { every: 5, metrics: vec!["cer".into()] };
-    config.guard.on_nan = OnNan::Rollback;
+    config.guard.on_nan = OnNan::ROLLBACK;
     let objective = Scripted { rates: rates.to_vec(), judged: AtomicUsize::default(), broken, nan };
     Learner::builder(config, objective, Partial::new(false, false, &Device::default()), dir)
         .with_device(Device::default())
@@ -115,7 +115,7 @@ fn two_learners_do_not_train_in_one_directory() {
 
 #[test]
 fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count_once() {
-    for on_nan in [OnNan::Skip, OnNan::Rollback] {
+    for on_nan in [OnNan::SKIP, OnNan::ROLLBACK] {
         let losses = |log_every| {
             let dir = tempfile::tempdir().expect("a directory");
             let (result, _) = poisoned(&[12, 13, 27], &[], dir.path(), |config| {
@@ -125,7 +125,7 @@ fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count
             logged(dir.path(), "loss")
         };
         let (each, lines) = (losses(1), losses(20));
-        let skipped = if on_nan == OnNan::Skip { [2, 1, 0] } else { [0, 0, 0] };
+        let skipped = if on_nan == OnNan::SKIP { [2, 1, 0] } else { [0, 0, 0] };
         assert_eq!(each.len(), 60 - skipped.iter().sum::<usize>());
         let mut rest = each.as_slice();
         for (line, skipped) in lines.iter().zip(skipped) {
@@ -139,7 +139,7 @@ fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count
     let dir = tempfile::tempdir().expect("a directory");
     let all: Vec<usize> = (0..10).collect();
     let (result, _) = poisoned(&all, &[], dir.path(), |config| {
-        (config.guard.on_nan, config.guard.limit, config.log_every) = (OnNan::Skip, 20, 10);
+        (config.guard.on_nan, config.log_every) = (OnNan::Skip { limit: 20 }, 10);
     });
     result.expect("trained");
     let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");

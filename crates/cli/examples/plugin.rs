@@ -4,12 +4,12 @@
 //! In YAML: `synth: dialled, options: {digits: 3}`, `metrics: [surplus]` and `optimizer: {name: lion}`.
 
 use burn::tensor::Tensor;
+use serde::Deserialize;
 use std::f32::consts::TAU;
 use undertone::data::loader::{Dataset, SampleError};
 use undertone::data::source::{SourceRequest, SpeechSource, Utterance, Utterances};
 use undertone::metrics::Direction;
 use undertone::metrics::registry::TextMetric;
-use undertone::train::OptimizerConfig;
 use undertone::train::optimizer::registry::{Update, UpdateRule};
 
 fn main() -> std::process::ExitCode {
@@ -88,17 +88,21 @@ impl TextMetric for Surplus {
 }
 
 /// Lion (Chen et al., 2023): the sign of a mean of gradients.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Lion {
     betas: [f64; 2],
+}
+
+impl Default for Lion {
+    fn default() -> Self {
+        Self { betas: [0.9, 0.98] }
+    }
 }
 
 impl UpdateRule for Lion {
     const NAME: &'static str = "lion";
     const STATE: &'static [&'static str] = &["mean"];
-
-    fn new(config: &OptimizerConfig) -> Result<Self, String> {
-        Ok(Self { betas: [config.beta1, config.beta2] })
-    }
 
     fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
         let (gradient, mean) = (update.gradient, update.state[0].clone());

@@ -10,6 +10,7 @@ use burn::tensor::activation::{relu, softmax};
 use burn::tensor::{Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 use undertone_ops::{dropout, gelu};
+use undertone_registry::choice;
 
 /// Perceptron from pooled states to a logit for each adapter, and to one for its own confidence.
 #[derive(Module, Debug)]
@@ -58,8 +59,6 @@ pub struct RouterConfig {
     pub temperature_floor: f64,
     /// Gates at inference, computed from the probabilities.
     pub gates: GateKind,
-    /// Number of adapters that `gates: top_k` keeps.
-    pub top_k: usize,
     /// Confidence below which an input uses all adapters with equal gates; 0 trusts every choice.
     pub confidence_threshold: f64,
 }
@@ -76,7 +75,6 @@ impl Default for RouterConfig {
             learn_temperature: true,
             temperature_floor: 0.1,
             gates: GateKind::Hard,
-            top_k: 2,
             confidence_threshold: 0.0,
         }
     }
@@ -97,18 +95,37 @@ pub enum Activation {
 
 /// Computation of gates from probabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "GateKind", deny_unknown_fields, transform = choice::by_name)]
 pub enum GateKind {
     /// The probabilities themselves.
     Soft,
     /// 1 for the most probable adapter, 0 for the others.
     #[default]
     Hard,
-    /// The probabilities of the `top_k` most probable adapters, scaled to sum to 1.
-    TopK,
+    /// The probabilities of the `k` most probable adapters, scaled to sum to 1.
+    TopK {
+        /// Number of adapters that are kept.
+        #[serde(default = "two")]
+        k: usize,
+    },
     /// A sample of the distribution, as 1 for one adapter, with the gradient of the relaxed sample (Jang et al., 2017).
     /// For training; without gradients it is `hard`.
     Gumbel,
+}
+
+choice!(GateKind, "type");
+
+/// Default of `k` of [`GateKind::TopK`].
+pub const fn two() -> usize {
+    2
+}
+
+impl GateKind {
+    /// Whether the kind keeps at least one adapter.
+    pub fn is_valid(self) -> bool {
+        self != Self::TopK { k: 0 }
+    }
 }
 
 /// Reason why a configuration does not describe a router.
@@ -178,8 +195,8 @@ impl RouterConfig {
         if !(self.temperature > self.temperature_floor && self.temperature.is_finite()) {
             return error("temperature", &self.temperature, "above `temperature_floor`");
         }
-        if self.top_k == 0 {
-            return error("top_k", &self.top_k, "at least 1");
+        if !self.gates.is_valid() {
+            return error("gates.k", &0, "at least 1");
         }
         if !(0.0..=1.0).contains(&self.confidence_threshold) {
             return error("confidence_threshold", &self.confidence_threshold, "between 0 and 1");
@@ -240,9 +257,9 @@ impl Routing {
     }
 
     /// Gates for training, `[batch, adapters]`; `temperature` is only that of the Gumbel-softmax.
-    pub fn training_gates(&self, kind: GateKind, top_k: usize, temperature: f64) -> Tensor<2> {
+    pub fn training_gates(&self, kind: GateKind, temperature: f64) -> Tensor<2> {
         if kind != GateKind::Gumbel {
-            return self.gates(kind, top_k);
+            return self.gates(kind);
         }
         let uniform = undertone_ops::uniform(self.logits.dims(), 1e-7, 1.0 - 1e-7, &self.logits.device());
         let noise = uniform.log().neg().log().neg();
@@ -253,13 +270,13 @@ impl Routing {
     }
 
     /// Gates without randomness, `[batch, adapters]`.
-    pub fn gates(&self, kind: GateKind, top_k: usize) -> Tensor<2> {
+    pub fn gates(&self, kind: GateKind) -> Tensor<2> {
         let p = self.probabilities();
         match kind {
             GateKind::Soft => p,
             GateKind::Hard | GateKind::Gumbel => one_hot(p),
-            GateKind::TopK => {
-                let k = top_k.min(p.dims()[1]);
+            GateKind::TopK { k } => {
+                let k = k.min(p.dims()[1]);
                 let least = p.clone().topk(k, 1).narrow(1, k - 1, 1);
                 let kept = p.clone() * p.greater_equal(least).float();
                 kept.clone() / kept.sum_dim(1)
@@ -270,7 +287,7 @@ impl Routing {
     /// Gates at inference as the configuration defines them, with equal gates for inputs below the confidence
     /// threshold.
     pub fn inference_gates(&self, config: &RouterConfig) -> Tensor<2> {
-        let gates = self.gates(config.gates, config.top_k);
+        let gates = self.gates(config.gates);
         if config.confidence_threshold == 0.0 {
             return gates;
         }
@@ -312,13 +329,13 @@ mod tests {
     fn gates_of_every_kind_sum_to_one() {
         let device = Device::default();
         let routing = routing(LOGITS, [0.0; 2], &device);
-        for kind in [GateKind::Soft, GateKind::Hard, GateKind::TopK, GateKind::Gumbel] {
-            for row in values(routing.training_gates(kind, 2, 0.5)).chunks(3) {
+        for kind in [GateKind::Soft, GateKind::Hard, GateKind::TopK { k: 2 }, GateKind::Gumbel] {
+            for row in values(routing.training_gates(kind, 0.5)).chunks(3) {
                 assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{kind:?}: {row:?}");
             }
         }
-        assert_eq!(values(routing.gates(GateKind::Hard, 1)), [0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
-        let top = values(routing.gates(GateKind::TopK, 2));
+        assert_eq!(values(routing.gates(GateKind::Hard)), [0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+        let top = values(routing.gates(GateKind::TopK { k: 2 }));
         assert!((top[0] / top[1] - (-1.0_f32).exp()).abs() < 1e-5 && top[2] == 0.0, "{top:?}");
         assert_eq!(routing.choices(), [1, 2]);
     }
@@ -330,7 +347,7 @@ mod tests {
         let logits = Tensor::<2>::from_floats([[0.0, 1.0]], &device).require_grad();
         let many = logits.clone().repeat_dim(0, 4000);
         let routing = Routing { logits: many.clone(), confidence: many.narrow(1, 0, 1).squeeze_dim(1) };
-        let gates = routing.training_gates(GateKind::Gumbel, 1, 0.5);
+        let gates = routing.training_gates(GateKind::Gumbel, 0.5);
         let share = values(gates.clone().inner().mean_dim(0));
         // σ(1) = 0.731; the standard error over 4000 is 0.007.
         assert!((share[1] - 0.731).abs() < 0.03, "{share:?}");

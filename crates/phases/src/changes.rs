@@ -25,7 +25,6 @@ pub const CHANGEABLE: &[&str] = &[
     "train.epochs",
     "train.optimizer",
     "train.compute",
-    "train.loss_scale",
     "train.guard",
     "train.ema_decay",
     "train.shard_optimizer",
@@ -55,11 +54,21 @@ pub(crate) struct Change {
 
 /// Returns every key in which `now` differs from `before`, except for those of `run`, which only locate the run.
 pub(crate) fn changes(before: &Experiment, now: &Experiment) -> Vec<Change> {
-    let [before, now] = [before, now].map(|experiment| serde_json::to_value(experiment).unwrap_or_default());
+    let [before, now] = [before, now].map(values);
     let mut found = Vec::new();
     compare("", &before, &now, &mut found);
     found.retain(|change| !is_below(&change.key, "run"));
     found
+}
+
+/// Returns all keys. Those of early stopping are compared one by one with a run that has none.
+fn values(experiment: &Experiment) -> Value {
+    let mut values = serde_json::to_value(experiment).unwrap_or_default();
+    let early_stopping = &mut values["train"]["early_stopping"];
+    if early_stopping.is_null() {
+        *early_stopping = Value::Object(Default::default());
+    }
+    values
 }
 
 fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {

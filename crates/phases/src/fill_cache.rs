@@ -50,7 +50,7 @@ pub enum FillError {
 /// # Errors
 /// When the cache is off, or the data cannot be used. Samples that cannot be read are listed in the result instead.
 pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Filled, FillError> {
-    if experiment.data.cache.what == CacheWhat::Off {
+    if experiment.data.cache.what() == CacheWhat::Off {
         return Err(FillError::Off);
     }
     let mut experiment = experiment.clone();

@@ -48,9 +48,9 @@ pub use alignment::{Alignment, AlignmentConfig};
 pub use batch::{WhisperBatch, WhisperCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
-    ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig, ModelConfig,
+    ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig, Migrated, ModelConfig,
     ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig, Selection, SourceConfig, SourceError, Sources, Split,
-    StageConfig, Synthesised, TokenizerConfig, Trainable,
+    StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
 };
 pub use fill_cache::{FillError, Filled, fill_cache};
 pub use live::LiveTranscriber;

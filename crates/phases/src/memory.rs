@@ -2,7 +2,7 @@
 
 use crate::{Experiment, Pad, Trainable};
 use undertone_fit::RunSettings;
-use undertone_train::OptimizerName;
+use undertone_train::Algorithm;
 
 /// Returns the settings that a run's memory depends on, for advice when memory does not suffice.
 pub(crate) fn run_settings(experiment: &Experiment) -> RunSettings {
@@ -15,6 +15,6 @@ pub(crate) fn run_settings(experiment: &Experiment) -> RunSettings {
         trains_all: experiment.tasks.is_empty() && experiment.model.trainable == Trainable::All,
         reads_text: experiment.model.backbone.is_text(),
         pads_to_window: experiment.data.pad == Pad::Window,
-        adamw: experiment.train.optimizer.name == OptimizerName::ADAMW,
+        adamw: matches!(experiment.train.optimizer.algorithm, Algorithm::AdamW(_)),
     }
 }

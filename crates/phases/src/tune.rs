@@ -84,7 +84,7 @@ impl Tuned {
         } else {
             let rate = before.train.optimizer.lr;
             let own = before.train.optimizer.lr_scaling;
-            let rate = if own == LrScaling::None {
+            let rate = if own.rule().is_none() {
                 let rescaled = rate * scaling.factor(now as f64, was);
                 self.experiment.train.optimizer.lr = rescaled;
                 let rule = format!("{scaling:?}").to_lowercase();

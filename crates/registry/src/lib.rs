@@ -31,6 +31,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod choice;
+
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// What a registry keeps. Two that are equal are one kind, registered twice.

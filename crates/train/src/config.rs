@@ -1,15 +1,13 @@
 //! The `train` section of a configuration.
 
 use crate::config_error::TrainConfigError;
-use crate::early_stopping::EarlyStoppingConfig;
-use crate::guard::{GuardConfig, OnNan, OnSpike};
+use crate::early_stopping::{EarlyStoppingConfig, unless_off};
+use crate::guard::GuardConfig;
 use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
-use crate::loss_scale::{LARGEST_SCALE, LossScaleConfig};
-use crate::{GradientCheckpointing, OptimizerConfig};
+use crate::{GradientCheckpointing, OptimizerConfig, Precision};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use undertone_metrics::{Direction, direction_of};
-use undertone_ops::Compute;
 
 /// The `train` section of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -23,11 +21,9 @@ pub struct TrainConfig {
     /// Batches per optimizer step. The loss is the sum over all their tokens divided by the number of tokens, as in one
     /// large batch.
     pub accumulation: usize,
-    /// Number type of products in the forward and backward pass. `auto` picks the one that suits the device. Evaluation
+    /// Precision of products in the forward and backward pass. `auto` picks the one that suits the device. Evaluation
     /// is in f32.
-    pub compute: Compute,
-    /// Loss scaling for `compute: f16`.
-    pub loss_scale: LossScaleConfig,
+    pub compute: Precision,
     /// Reaction to losses that are not finite, and to loss spikes.
     pub guard: GuardConfig,
     /// Decay of an exponential moving average of the weights; 0.999 is usual for long runs. The average is evaluated as
@@ -49,8 +45,9 @@ pub struct TrainConfig {
     pub evaluate: EvaluateConfig,
     /// When checkpoints are saved, and how many are kept.
     pub checkpoint: CheckpointConfig,
-    /// Conditions that end training before its last step.
-    pub early_stopping: EarlyStoppingConfig,
+    /// Conditions that end training before its last step. Without them it takes all steps.
+    #[serde(deserialize_with = "unless_off")]
+    pub early_stopping: Option<EarlyStoppingConfig>,
     /// Optimizer steps between two lines of `metrics.jsonl`. The loss in a line covers all steps since the line before
     /// it: each term is its sum over these steps divided by its count.
     pub log_every: u64,
@@ -66,8 +63,7 @@ impl Default for TrainConfig {
             max_steps: None,
             epochs: None,
             accumulation: 1,
-            compute: Compute::Auto,
-            loss_scale: LossScaleConfig::default(),
+            compute: Precision::default(),
             guard: GuardConfig::default(),
             ema_decay: None,
             gradient_checkpointing: GradientCheckpointing::default(),
@@ -76,7 +72,7 @@ impl Default for TrainConfig {
             rank_timeout: 45,
             evaluate: EvaluateConfig::default(),
             checkpoint: CheckpointConfig::default(),
-            early_stopping: EarlyStoppingConfig::default(),
+            early_stopping: None,
             log_every: 10,
             tensorboard: false,
             csv: false,
@@ -149,15 +145,6 @@ impl TrainConfig {
     /// # Errors
     /// Names the first key with an invalid value.
     pub fn validate(&self) -> Result<(), TrainConfigError> {
-        self.validate_beside(&Self::default())
-    }
-
-    /// Like [`validate`](Self::validate), with `usual` in place of the defaults; for a stage of a run, these are the
-    /// values of the whole run. A setting without effect is refused where it is made, not where it is inherited.
-    ///
-    /// # Errors
-    /// Names the first key with an invalid value.
-    pub fn validate_beside(&self, usual: &Self) -> Result<(), TrainConfigError> {
         let error = |key: &'static str, value: &dyn Debug, rule: &str| Err(TrainConfigError::new(key, value, rule));
         match (self.max_steps, self.epochs) {
             (Some(_), Some(epochs)) => {
@@ -178,7 +165,7 @@ impl TrainConfig {
         if self.log_every == 0 {
             return error("log_every", &0, "must be at least 1");
         }
-        self.optimizer.validate_beside(&usual.optimizer)?;
+        self.optimizer.validate()?;
         if self.shard_optimizer && !self.optimizer.is_elementwise() {
             return error(
                 "shard_optimizer",
@@ -207,24 +194,17 @@ impl TrainConfig {
         {
             return error("ema_decay", &decay, "must be at least 0 and below 1");
         }
-        let scale = &self.loss_scale;
-        if !(1.0..=LARGEST_SCALE).contains(&scale.initial) {
-            return error("loss_scale.initial", &scale.initial, "must be at least 1 and at most 2^40");
-        }
-        if scale.growth_interval == 0 {
-            return error("loss_scale.growth_interval", &0, "must be at least 1");
-        }
-        let factor = self.guard.spike_factor;
-        if self.guard.on_spike != OnSpike::Ignore && !(factor.is_finite() && factor > 0.0) {
-            return error("guard.spike_factor", &factor, "must be above 0; `on_spike: ignore` turns it off");
-        }
-        self.early_stopping.direction(self.watched(), direction_of(self.watched()))?;
-        let delta = self.early_stopping.min_delta;
-        if !(delta.is_finite() && delta >= 0.0) {
-            return error("early_stopping.min_delta", &delta, "must be at least 0");
-        }
-        if self.early_stopping.patience > 0 && self.evaluate.every == 0 {
-            return error("early_stopping.patience", &self.early_stopping.patience, "needs `evaluate.every` above 0");
+        self.compute.loss_scale().validate()?;
+        self.guard.validate()?;
+        self.early_stopping_direction(direction_of(self.watched()))?;
+        if let Some(EarlyStoppingConfig { patience, min_delta, .. }) = self.early_stopping {
+            in_range("early_stopping.patience", patience, MOST_STEPS)?;
+            if !(min_delta.is_finite() && min_delta >= 0.0) {
+                return error("early_stopping.min_delta", &min_delta, "must be at least 0");
+            }
+            if self.evaluate.every == 0 {
+                return error("early_stopping.patience", &patience, "needs `evaluate.every` above 0");
+            }
         }
         if self.checkpoint.keep_last == 0 {
             return error("checkpoint.keep_last", &0, "must be at least 1, or nothing could be resumed");
@@ -232,63 +212,19 @@ impl TrainConfig {
         if self.checkpoint.keep_best == 0 {
             return error("checkpoint.keep_best", &0, "must be at least 1: the best checkpoint is never deleted");
         }
-        self.validate_belonging(usual)
-    }
-
-    /// Checks that every setting that differs from `usual` has an effect with the options chosen.
-    fn validate_belonging(&self, usual: &Self) -> Result<(), TrainConfigError> {
-        // With `auto`, the type is known only when there is a device.
-        let scaled = matches!(self.compute, Compute::F16 | Compute::Auto);
-        let f16 = "it is for `compute: f16`: leave it out";
-        let leaps = self.guard.on_spike != OnSpike::Ignore;
-        let counts =
-            !matches!((self.guard.on_nan, self.guard.on_spike), (OnNan::Stop, OnSpike::Ignore | OnSpike::Warn));
-        let waits = self.early_stopping.patience > 0;
-        let patience = "it is for `early_stopping.patience` above 0: give that, or leave it out";
-        let (scale, guard, stopping) = (&self.loss_scale, &self.guard, &self.early_stopping);
-        let was = (&usual.loss_scale, &usual.guard, &usual.early_stopping);
-        let settings: [(&'static str, bool, bool, &dyn Debug, &str); 7] = [
-            ("loss_scale.initial", scaled, scale.initial != was.0.initial, &scale.initial, f16),
-            (
-                "loss_scale.growth_interval",
-                scaled,
-                scale.growth_interval != was.0.growth_interval,
-                &scale.growth_interval,
-                f16,
-            ),
-            (
-                "guard.spike_factor",
-                leaps,
-                guard.spike_factor != was.1.spike_factor,
-                &guard.spike_factor,
-                "`guard.on_spike: ignore` does not look at it: leave it out",
-            ),
-            (
-                "guard.limit",
-                counts,
-                guard.limit != was.1.limit,
-                &guard.limit,
-                "it counts skips and rollbacks: give `guard.on_nan` or `guard.on_spike` one of these, or leave it out",
-            ),
-            ("early_stopping.metric", waits, stopping.metric != was.2.metric, &stopping.metric, patience),
-            (
-                "early_stopping.greater_is_better",
-                waits,
-                stopping.greater_is_better != was.2.greater_is_better,
-                &stopping.greater_is_better,
-                patience,
-            ),
-            ("early_stopping.min_delta", waits, stopping.min_delta != was.2.min_delta, &stopping.min_delta, patience),
-        ];
-        match settings.iter().find(|(_, read, set, ..)| *set && !read) {
-            Some((key, .., value, rule)) => Err(TrainConfigError::new(*key, value, rule)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// The metric that early stopping watches.
     pub(crate) fn watched(&self) -> &str {
-        self.early_stopping.metric.as_ref().unwrap_or(&self.checkpoint.metric)
+        let own = self.early_stopping.as_ref().and_then(|stopping| stopping.metric.as_ref());
+        own.unwrap_or(&self.checkpoint.metric)
+    }
+
+    /// Returns the direction of the metric that early stopping watches, from `known`, its known direction, or else from
+    /// the configuration.
+    fn early_stopping_direction(&self, known: Option<Direction>) -> Result<Option<Direction>, TrainConfigError> {
+        self.early_stopping.as_ref().map_or(Ok(known), |stopping| stopping.direction(self.watched(), known))
     }
 
     /// Returns the directions of the deciding metrics. `known` returns the direction of a metric, if it has one.
@@ -303,8 +239,8 @@ impl TrainConfig {
         let metric = &self.checkpoint.metric;
         let deciding = known(metric)
             .ok_or_else(|| nobody("checkpoint.metric", metric, "let the objective's `Objective::direction` say so"))?;
-        let watched = self.early_stopping.direction(self.watched(), known(self.watched()))?;
-        if watched.is_none() && self.early_stopping.patience > 0 {
+        let watched = self.early_stopping_direction(known(self.watched()))?;
+        if watched.is_none() && self.early_stopping.is_some() {
             let way_out = "give `early_stopping.greater_is_better`";
             return Err(nobody("early_stopping.metric", self.watched(), way_out));
         }

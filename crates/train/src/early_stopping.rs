@@ -1,26 +1,40 @@
 //! Early stopping: ending a run whose metric no longer improves.
 
+use crate::TrainConfig;
 use crate::config_error::TrainConfigError;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use undertone_metrics::Direction;
 
 /// Early stopping.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct EarlyStoppingConfig {
+    /// Evaluations in a row without an improvement on the best before them, after which training ends.
+    pub patience: u64,
     /// Metric to watch; the default is `checkpoint.metric`.
+    #[serde(default)]
     pub metric: Option<String>,
     /// Whether higher values of the metric are better. Give this only for metrics whose direction is unknown, such as
     /// your own. For a metric whose direction is known, such as `loss` or `accuracy`, another value is refused.
+    #[serde(default)]
     pub greater_is_better: Option<bool>,
-    /// Evaluations in a row without an improvement on the best before them, after which training ends; 0 never stops
-    /// early.
-    pub patience: u64,
     /// Change of the metric that an improvement has to exceed.
+    #[serde(default)]
     pub min_delta: f64,
 }
 
+/// Reads early stopping. With a patience of 0, which switches it off for a part of a run, there is none.
+pub(crate) fn unless_off<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<EarlyStoppingConfig>, D::Error> {
+    let config = Option::<EarlyStoppingConfig>::deserialize(deserializer)?;
+    Ok(config.filter(|config| config.patience > 0))
+}
+
 impl EarlyStoppingConfig {
+    /// Stops after so many evaluations without an improvement, by the metric that selects the best checkpoint.
+    pub fn after(patience: u64) -> Self {
+        Self { patience, metric: None, greater_is_better: None, min_delta: 0.0 }
+    }
+
     /// Returns the direction of the watched `metric`, from `known`, its known direction, or else from the
     /// configuration.
     ///
@@ -40,25 +54,27 @@ impl EarlyStoppingConfig {
             _ => Ok(known.or(asked)),
         }
     }
+}
 
-    /// Whether so many evaluations in a row without an improvement end a run.
-    pub fn ends(&self, stalled: u64) -> bool {
-        self.patience > 0 && stalled >= self.patience
+impl TrainConfig {
+    /// Whether early stopping ends a run after so many evaluations in a row without an improvement.
+    pub fn stops_after(&self, stalled: u64) -> bool {
+        self.early_stopping.as_ref().is_some_and(|config| stalled >= config.patience)
     }
 
     /// Records an evaluation. `cost` is the watched metric with the sign that makes lower better, if it is a number.
     /// `reference` is the last cost that counted as an improvement, and `stalled` the number of evaluations since.
     pub(crate) fn observe(&self, cost: Option<f64>, reference: &mut Option<f64>, stalled: &mut u64) {
-        let min_delta = self.min_delta;
+        let min_delta = self.early_stopping.as_ref().map_or(0.0, |config| config.min_delta);
         match cost.filter(|cost| reference.is_none_or(|reference| *cost < reference - min_delta)) {
             Some(cost) => (*reference, *stalled) = (Some(cost), 0),
             None => *stalled += 1,
         }
     }
 
-    /// Whether a run in this state ends; never before there is a reference.
+    /// Whether early stopping ends a run in this state; never before there is a reference.
     pub(crate) fn is_over(&self, reference: Option<f64>, stalled: u64) -> bool {
-        self.ends(stalled) && reference.is_some()
+        self.stops_after(stalled) && reference.is_some()
     }
 }
 
@@ -68,7 +84,8 @@ mod tests {
 
     #[test]
     fn it_waits_as_often_as_it_is_told_and_never_before_there_is_something_to_compare_with() {
-        let config = EarlyStoppingConfig { patience: 2, min_delta: 0.1, ..Default::default() };
+        let stopping = EarlyStoppingConfig { min_delta: 0.1, ..EarlyStoppingConfig::after(2) };
+        let config = TrainConfig { early_stopping: Some(stopping), ..Default::default() };
         let (mut reference, mut stalled) = (None, 0);
         let mut over = |cost| {
             config.observe(cost, &mut reference, &mut stalled);
@@ -81,6 +98,16 @@ mod tests {
         assert_eq!(over(Some(0.8)), (Some(0.8), 0, false));
         assert_eq!(over(Some(0.9)), (Some(0.8), 1, false));
         assert_eq!(over(None), (Some(0.8), 2, true));
-        assert!(!EarlyStoppingConfig::default().is_over(Some(1.0), 100), "no patience is all patience");
+        assert!(!TrainConfig::default().is_over(Some(1.0), 100), "no patience is all patience");
+    }
+
+    #[test]
+    fn no_patience_switches_it_off() {
+        let read = |json: &str| serde_json::from_str::<TrainConfig>(json).map(|config| config.early_stopping);
+        assert_eq!(read(r#"{"early_stopping": {"patience": 0, "min_delta": 0.1}}"#).expect("read"), None);
+        assert_eq!(read(r#"{"early_stopping": null}"#).expect("read"), None);
+        let two = read(r#"{"early_stopping": {"patience": 2}}"#).expect("read");
+        assert_eq!(two, Some(EarlyStoppingConfig::after(2)));
+        assert!(read(r#"{"early_stopping": {"min_delta": 0.1}}"#).unwrap_err().to_string().contains("`patience`"));
     }
 }

@@ -1,57 +1,119 @@
 //! Reaction to losses that are not finite, and to loss spikes.
 
+use crate::config_error::TrainConfigError;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use undertone_registry::choice;
 
 /// Reaction to losses that are not finite, and to loss spikes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuardConfig {
-    /// Reaction to a loss or gradient norm that is not finite. With `compute: f16` it applies once a smaller loss scale
-    /// no longer helps.
+    /// Reaction to a loss or gradient norm that is not finite. With products in f16 it applies once a smaller loss
+    /// scale no longer helps.
     pub on_nan: OnNan,
     /// Reaction to a loss spike.
     pub on_spike: OnSpike,
-    /// A loss is a spike when it is this many deviations above the median of the last 64 losses. The deviation is the
-    /// median absolute deviation (scaled to that of a normal distribution), and at least a twentieth of the median.
-    pub spike_factor: f64,
-    /// Maximum number of skips and rollbacks in a run; one more stops it.
-    pub limit: u64,
-}
-
-impl Default for GuardConfig {
-    fn default() -> Self {
-        Self { on_nan: OnNan::Stop, on_spike: OnSpike::Warn, spike_factor: 10.0, limit: 5 }
-    }
 }
 
 /// Reaction to a loss that is not finite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(remote = "Self", tag = "type", rename_all = "lowercase")]
+#[schemars(rename = "OnNan", deny_unknown_fields, transform = choice::by_name)]
 pub enum OnNan {
     /// Ends training and names the samples; checkpoints stay as they are.
     #[default]
     Stop,
     /// Counts the step, but does not update parameters.
-    Skip,
+    Skip {
+        /// Maximum number of skips and rollbacks in a run, for whatever reason; one more stops it.
+        #[serde(default = "usual_limit")]
+        limit: u64,
+    },
     /// Goes back to the last sound checkpoint, and continues from there with the data that comes after this step. The
     /// data between the checkpoint and this step are left out, because they led to the trouble.
-    Rollback,
+    Rollback {
+        /// Maximum number of skips and rollbacks in a run, for whatever reason; one more stops it.
+        #[serde(default = "usual_limit")]
+        limit: u64,
+    },
 }
 
-/// Reaction to a loss spike.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+choice!(OnNan, "type");
+
+/// Reaction to a loss spike. A loss is a spike when it is `factor` deviations above the median of the last 64 losses.
+/// The deviation is the median absolute deviation (scaled to that of a normal distribution), and at least a twentieth
+/// of the median.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(remote = "Self", tag = "type", rename_all = "lowercase")]
+#[schemars(rename = "OnSpike", deny_unknown_fields, transform = choice::by_name)]
 pub enum OnSpike {
     /// Does nothing.
     Ignore,
     /// Logs a line.
-    #[default]
-    Warn,
-    /// As for [`OnNan::Skip`].
-    Skip,
-    /// As for [`OnNan::Rollback`].
-    Rollback,
+    Warn {
+        /// Number of deviations from which on a loss is a spike.
+        #[serde(default = "usual_factor")]
+        factor: f64,
+    },
+    /// Counts the step, but does not update parameters.
+    Skip {
+        /// Number of deviations from which on a loss is a spike.
+        #[serde(default = "usual_factor")]
+        factor: f64,
+        /// Maximum number of skips and rollbacks in a run, for whatever reason; one more stops it.
+        #[serde(default = "usual_limit")]
+        limit: u64,
+    },
+    /// Goes back to the last sound checkpoint, as [`OnNan::Rollback`] does.
+    Rollback {
+        /// Number of deviations from which on a loss is a spike.
+        #[serde(default = "usual_factor")]
+        factor: f64,
+        /// Maximum number of skips and rollbacks in a run, for whatever reason; one more stops it.
+        #[serde(default = "usual_limit")]
+        limit: u64,
+    },
+}
+
+choice!(OnSpike, "type");
+
+const fn usual_limit() -> u64 {
+    5
+}
+
+const fn usual_factor() -> f64 {
+    10.0
+}
+
+impl OnNan {
+    /// Skips with the default limit.
+    pub const SKIP: Self = Self::Skip { limit: usual_limit() };
+    /// Rolls back with the default limit.
+    pub const ROLLBACK: Self = Self::Rollback { limit: usual_limit() };
+}
+
+impl OnSpike {
+    /// Warns of spikes of the default factor.
+    pub const WARN: Self = Self::Warn { factor: usual_factor() };
+    /// Skips spikes of the default factor, with the default limit.
+    pub const SKIP: Self = Self::Skip { factor: usual_factor(), limit: usual_limit() };
+    /// Rolls back at spikes of the default factor, with the default limit.
+    pub const ROLLBACK: Self = Self::Rollback { factor: usual_factor(), limit: usual_limit() };
+
+    /// Number of deviations from which on a loss is a spike; `None` if spikes are ignored.
+    fn factor(self) -> Option<f64> {
+        match self {
+            Self::Ignore => None,
+            Self::Warn { factor } | Self::Skip { factor, .. } | Self::Rollback { factor, .. } => Some(factor),
+        }
+    }
+}
+
+impl Default for OnSpike {
+    fn default() -> Self {
+        Self::WARN
+    }
 }
 
 /// State of the guard; part of a run's checkpoints.
@@ -92,26 +154,36 @@ pub(crate) enum Verdict {
 const MEMORY: usize = 64;
 
 impl GuardConfig {
+    /// # Errors
+    /// When the factor of spikes is not above 0.
+    pub(crate) fn validate(&self) -> Result<(), TrainConfigError> {
+        match self.on_spike.factor() {
+            Some(factor) if !(factor.is_finite() && factor > 0.0) => {
+                let rule = "must be above 0; `on_spike: ignore` turns it off";
+                Err(TrainConfigError::new("guard.on_spike.factor", &factor, rule))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the decision about a step, and the median of the losses before it if it is a spike. The loss of a step
     /// that is kept is recorded.
     pub(crate) fn judge(&self, state: &mut GuardState, loss: f64, norm: f64) -> (Verdict, Option<f64>) {
-        let (verdict, usual) = if !(loss.is_finite() && norm.is_finite()) {
-            let verdict = match self.on_nan {
-                OnNan::Stop => Verdict::Stop,
-                OnNan::Skip => Verdict::Skip,
-                OnNan::Rollback => Verdict::Rollback,
-            };
-            (verdict, None)
+        let (verdict, limit, usual) = if !(loss.is_finite() && norm.is_finite()) {
+            match self.on_nan {
+                OnNan::Stop => (Verdict::Stop, 0, None),
+                OnNan::Skip { limit } => (Verdict::Skip, limit, None),
+                OnNan::Rollback { limit } => (Verdict::Rollback, limit, None),
+            }
         } else if let Some(usual) = self.leap(state, loss) {
-            let verdict = match self.on_spike {
-                OnSpike::Ignore => Verdict::Go,
-                OnSpike::Warn => Verdict::Warn,
-                OnSpike::Skip => Verdict::Skip,
-                OnSpike::Rollback => Verdict::Rollback,
-            };
-            (verdict, Some(usual))
+            match self.on_spike {
+                OnSpike::Ignore => (Verdict::Go, 0, None),
+                OnSpike::Warn { .. } => (Verdict::Warn, 0, Some(usual)),
+                OnSpike::Skip { limit, .. } => (Verdict::Skip, limit, Some(usual)),
+                OnSpike::Rollback { limit, .. } => (Verdict::Rollback, limit, Some(usual)),
+            }
         } else {
-            (Verdict::Go, None)
+            (Verdict::Go, 0, None)
         };
         match verdict {
             Verdict::Go | Verdict::Warn => {
@@ -120,7 +192,7 @@ impl GuardConfig {
                     state.recent.pop_front();
                 }
             }
-            Verdict::Skip | Verdict::Rollback if state.incidents >= self.limit => return (Verdict::Stop, usual),
+            Verdict::Skip | Verdict::Rollback if state.incidents >= limit => return (Verdict::Stop, usual),
             Verdict::Skip | Verdict::Rollback => state.incidents += 1,
             Verdict::Stop => {}
         }
@@ -136,22 +208,24 @@ impl GuardConfig {
     /// Returns the highest loss with which parameters are updated.
     pub(crate) fn highest(&self, state: &GuardState) -> f64 {
         match self.on_spike {
-            OnSpike::Ignore | OnSpike::Warn => f64::INFINITY,
-            OnSpike::Skip | OnSpike::Rollback => {
+            OnSpike::Ignore | OnSpike::Warn { .. } => f64::INFINITY,
+            OnSpike::Skip { .. } | OnSpike::Rollback { .. } => {
                 self.usual_and_highest(state).map_or(f64::INFINITY, |(_, highest)| at_most(highest))
             }
         }
     }
 
-    /// Returns the median of the last losses, and the highest loss that is no spike.
+    /// Returns the median of the last losses, and the highest loss that is no spike; `None` if spikes are ignored, or
+    /// there are too few losses.
     fn usual_and_highest(&self, state: &GuardState) -> Option<(f64, f64)> {
+        let factor = self.on_spike.factor()?;
         if state.recent.len() < MEMORY / 2 {
             return None;
         }
         let usual = median(state.recent.iter().copied());
         // 1.4826 is the ratio of a normal distribution's standard deviation to its median absolute deviation.
         let deviation = 1.4826 * median(state.recent.iter().map(|loss| (loss - usual).abs()));
-        Some((usual, usual + self.spike_factor * deviation.max(usual.abs() / 20.0)))
+        Some((usual, usual + factor * deviation.max(usual.abs() / 20.0)))
     }
 }
 
@@ -189,15 +263,15 @@ mod tests {
     use proptest::prelude::*;
 
     fn config(on_nan: OnNan, on_spike: OnSpike) -> GuardConfig {
-        GuardConfig { on_nan, on_spike, limit: 2, ..Default::default() }
+        GuardConfig { on_nan, on_spike }
     }
 
     #[test]
     fn what_is_no_number_is_treated_as_asked_and_only_so_often() {
         let mut state = GuardState::default();
-        let stop = config(OnNan::Stop, OnSpike::Warn);
+        let stop = config(OnNan::Stop, OnSpike::WARN);
         assert_eq!(stop.judge(&mut state, f64::NAN, 1.0).0, Verdict::Stop);
-        let skip = config(OnNan::Skip, OnSpike::Warn);
+        let skip = config(OnNan::Skip { limit: 2 }, OnSpike::WARN);
         let verdicts: Vec<Verdict> = (0..3).map(|_| skip.judge(&mut state, 1.0, f64::INFINITY).0).collect();
         assert_eq!(verdicts, [Verdict::Skip, Verdict::Skip, Verdict::Stop]);
         assert_eq!((state.incidents, state.recent.len()), (2, 0));
@@ -205,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_leap_is_seen_once_there_is_something_to_leap_from() {
-        let guard = config(OnNan::Stop, OnSpike::Rollback);
+        let guard = config(OnNan::Stop, OnSpike::ROLLBACK);
         let mut state = GuardState::default();
         for step in 0..40 {
             let loss = if step < 10 { 50.0 } else { 1.0 + 0.1 * f64::from(step % 3) };
@@ -223,7 +297,7 @@ mod tests {
         fn losses_that_fall_are_no_leap(losses in prop::collection::vec(0.0_f64..10.0, 1..200)) {
             let mut losses = losses;
             losses.sort_by(|a, b| b.total_cmp(a));
-            let (guard, mut state) = (config(OnNan::Stop, OnSpike::Skip), GuardState::default());
+            let (guard, mut state) = (config(OnNan::Stop, OnSpike::SKIP), GuardState::default());
             for loss in losses {
                 prop_assert_eq!(guard.judge(&mut state, loss, 1.0), (Verdict::Go, None));
                 prop_assert!(state.recent.len() <= MEMORY);

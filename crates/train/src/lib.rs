@@ -80,6 +80,7 @@ mod memory;
 mod objective;
 pub mod optimizer;
 mod performance;
+mod precision;
 mod process_group;
 mod progress;
 mod records;
@@ -111,8 +112,12 @@ pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes
 pub use objective::{
     BatchStats, BatchStream, Batches, BoxError, Evaluation, Example, LossSum, LossTerm, Objective, Share,
 };
-pub use optimizer::{AdafactorConfig, GroupConfig, LrScaling, Optimizer, OptimizerConfig, OptimizerName, Pattern};
+pub use optimizer::{
+    AdafactorConfig, AdamWConfig, Algorithm, GroupConfig, LrScaling, LrScalingConfig, Optimizer, OptimizerConfig,
+    Pattern,
+};
 pub use performance::{Performance, RankPerformance, TimeSplit};
+pub use precision::Precision;
 pub use process_group::ProcessGroup;
 pub use progress::{Display, Progress};
 pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};

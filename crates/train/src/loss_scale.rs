@@ -1,20 +1,22 @@
 //! Loss scaling, which keeps small gradients from vanishing in f16.
 
+use crate::config_error::TrainConfigError;
 use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
 
-/// Loss scaling for `compute: f16` (Micikevicius et al., 2018).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+/// Loss scaling for products in f16 (Micikevicius et al., 2018).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossScaleConfig {
     /// Scale of the first step.
-    pub initial: f64,
+    pub initial_scale: f64,
     /// Number of steps in a row without an overflow after which the scale doubles. It halves with each overflow.
     pub growth_interval: u64,
 }
 
 impl Default for LossScaleConfig {
     fn default() -> Self {
-        Self { initial: 65536.0, growth_interval: 2000 }
+        Self { initial_scale: 65536.0, growth_interval: 2000 }
     }
 }
 
@@ -32,9 +34,24 @@ pub struct LossScale {
 /// Maximum scale. Beyond it a loss of 1 would come near the maximum of f32.
 pub(crate) const LARGEST_SCALE: f64 = (1_u64 << 40) as f64;
 
+impl LossScaleConfig {
+    /// # Errors
+    /// Names the key of an invalid value.
+    pub(crate) fn validate(&self) -> Result<(), TrainConfigError> {
+        let error = |key: &'static str, value: &dyn Debug, rule| Err(TrainConfigError::new(key, value, rule));
+        if !(1.0..=LARGEST_SCALE).contains(&self.initial_scale) {
+            return error("compute.initial_scale", &self.initial_scale, "must be at least 1 and at most 2^40");
+        }
+        if self.growth_interval == 0 {
+            return error("compute.growth_interval", &0, "must be at least 1");
+        }
+        Ok(())
+    }
+}
+
 impl LossScale {
     pub(crate) fn new(config: &LossScaleConfig) -> Self {
-        Self { scale: config.initial, good_steps: 0, skipped: 0 }
+        Self { scale: config.initial_scale, good_steps: 0, skipped: 0 }
     }
 
     /// Records a step whose gradient was finite.
@@ -62,7 +79,7 @@ mod tests {
 
     #[test]
     fn it_halves_with_each_overflow_and_doubles_after_good_steps() {
-        let config = LossScaleConfig { initial: 3.0, growth_interval: 2 };
+        let config = LossScaleConfig { initial_scale: 3.0, growth_interval: 2 };
         let mut scale = LossScale::new(&config);
         assert!(scale.overflow() && scale.overflow());
         assert_eq!(scale, LossScale { scale: 1.0, good_steps: 0, skipped: 2 });

@@ -60,7 +60,7 @@ impl Summary {
     /// Whether the run is finished under `config` with `steps` optimizer steps: it has taken them, or early stopping
     /// would end it at its current state.
     pub fn is_finished(&self, config: &TrainConfig, steps: u64) -> bool {
-        let stopped = config.early_stopping.ends(self.stalled) && self.best.is_some();
+        let stopped = config.stops_after(self.stalled) && self.best.is_some();
         self.completed && (self.steps >= steps || stopped)
     }
 }
@@ -186,9 +186,8 @@ mod tests {
     #[test]
     fn a_finished_run_is_unfinished_once_more_steps_are_asked_of_it_unless_it_stopped_early() {
         let config = |patience| {
-            let mut config = TrainConfig::default();
-            config.early_stopping.patience = patience;
-            config
+            let early_stopping = (patience > 0).then(|| crate::EarlyStoppingConfig::after(patience));
+            TrainConfig { early_stopping, ..Default::default() }
         };
         let summary = Summary {
             name: "run".into(),

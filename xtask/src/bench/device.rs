@@ -124,7 +124,7 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
         max_steps: Some(steps as u64),
         epochs: None,
         accumulation: args.accumulation,
-        compute: args.compute,
+        compute: args.compute.into(),
         log_every: steps as u64,
         tensorboard: false,
         ..Default::default()
@@ -289,7 +289,7 @@ impl Measured for Routed {
         let router = model.router.as_ref().expect("it was given one");
         let pooled = tapped.pooled();
         let routing = router.forward(pooled.clone());
-        let prompts = routing.training_gates(GateKind::Gumbel, 1, 1.0);
+        let prompts = routing.training_gates(GateKind::Gumbel, 1.0);
         let gates = Gates::Each(prompts.clone());
         let states = model.encode(&tapped, Some(&gates));
         let decoder = model.backbone.decoder().expect("Whisper has a decoder");

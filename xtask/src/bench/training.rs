@@ -13,7 +13,8 @@ use undertone::ops::{Compute, linear_cross_entropy};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
 use undertone::train::{
-    BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, OptimizerConfig, ProcessGroup, Schedule, TrainConfig,
+    AdamWConfig, Algorithm, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, OptimizerConfig, ProcessGroup,
+    Schedule, TrainConfig,
 };
 use undertone_cli::Failure;
 
@@ -72,13 +73,12 @@ impl Training {
             lr: LEARNING_RATE,
             schedule: Schedule::Constant,
             warmup_steps: 0,
-            beta2: 0.999,
-            epsilon: 1e-8,
+            algorithm: Algorithm::AdamW(AdamWConfig { beta2: 0.999, ..Default::default() }),
             weight_decay: 0.01,
             clip_norm: 0.0,
             ..Default::default()
         };
-        let train = TrainConfig { max_steps: Some(1000), compute, optimizer, ..Default::default() };
+        let train = TrainConfig { max_steps: Some(1000), compute: compute.into(), optimizer, ..Default::default() };
         let directory =
             tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
         let model = model.with_gradient_checkpointing(checkpointing);

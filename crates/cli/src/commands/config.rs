@@ -1,17 +1,54 @@
 //! `undertone config …`.
 
 use crate::failure::Failure;
-use crate::say;
-use undertone::phases::Experiment;
+use crate::output;
+use crate::{note, say};
+use std::path::{Path, PathBuf};
+use undertone::phases::{Experiment, Migrated, migrated};
+use undertone::store::write_atomically;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Print the JSON Schema of a configuration: editors complete and check YAML with it
     Schema,
+    /// Write the keys of a configuration as this version spells them
+    Migrate {
+        /// YAML file, which is changed
+        file: PathBuf,
+        /// Change nothing, and fail if the file has keys of an earlier version
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Schema => say!("{:#}", Experiment::schema()),
+        Command::Migrate { file, check } => migrate(file, *check),
     }
+}
+
+fn migrate(file: &Path, check: bool) -> Result<(), Failure> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::bad_input(format!("{name} cannot be read: {e}")))?;
+    let refused = |error| Failure::bad_input(format!("{name}: {error}"));
+    let Migrated { text, keys, keeps_comments } = migrated(&text).map_err(refused)?;
+    if keys.is_empty() {
+        return say!("{name} has no keys of an earlier version");
+    }
+    let keys = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    if check {
+        return Err(Failure::Machine(format!(
+            "{name} has keys of an earlier version: {keys}; `undertone config migrate {name}` writes the new ones"
+        )));
+    }
+    if !keeps_comments {
+        note!(
+            "{name} stays as it is: it is written in a way in which its comments would be lost; what follows means the same, \
+             without them, in place of {keys}"
+        );
+        return output::text(text);
+    }
+    write_atomically(file, text.as_bytes()).map_err(|error| Failure::Machine(error.to_string()))?;
+    say!("{name} has new keys in place of {keys}")
 }

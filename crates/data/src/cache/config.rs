@@ -6,22 +6,49 @@ use std::path::{Path, PathBuf};
 use bytesize::ByteSize;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
+use undertone_registry::choice;
 
 use super::{Cache, CacheError};
 
-/// Content, place and size of the cache on disk.
+/// Content, place and size of the cache on disk. Several processes may share the folder `dir`. By default it is
+/// `$XDG_CACHE_HOME/undertone/samples`, or `~/.cache/undertone/samples`. Other files in it are neither counted nor
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CacheConfig {
-    /// Folder of the cache; several processes may share it. By default `$XDG_CACHE_HOME/undertone/samples`, or
-    /// `~/.cache/undertone/samples`. Other files in it are neither counted nor removed.
-    pub dir: Option<PathBuf>,
-    /// Content of the cache: `off`, `audio` or `features`.
-    pub what: CacheWhat,
-    /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
-    #[serde(deserialize_with = "bytes")]
-    #[schemars(schema_with = "bytes_schema")]
-    pub max_bytes: u64,
+#[serde(remote = "Self", tag = "what", rename_all = "lowercase")]
+#[schemars(rename = "CacheConfig", deny_unknown_fields, transform = choice::by_name)]
+pub enum CacheConfig {
+    /// No cache: every sample is decoded and computed again.
+    Off {
+        /// Folder, for what is stored whatever the cache keeps.
+        #[serde(default)]
+        dir: Option<PathBuf>,
+    },
+    /// Decoded 16 kHz audio. It stays valid when augmentation or feature settings change.
+    Audio {
+        /// Folder of the cache.
+        #[serde(default)]
+        dir: Option<PathBuf>,
+        /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
+        #[serde(default = "usual_size", deserialize_with = "bytes")]
+        #[schemars(schema_with = "bytes_schema")]
+        max_bytes: u64,
+    },
+    /// Log-mel features. They save more time per sample, where the audio is not augmented.
+    Features {
+        /// Folder of the cache.
+        #[serde(default)]
+        dir: Option<PathBuf>,
+        /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
+        #[serde(default = "usual_size", deserialize_with = "bytes")]
+        #[schemars(schema_with = "bytes_schema")]
+        max_bytes: u64,
+    },
+}
+
+choice!(CacheConfig, "what");
+
+const fn usual_size() -> u64 {
+    20_000_000_000
 }
 
 /// Bytes, or a text with a unit.
@@ -30,21 +57,19 @@ fn bytes_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Content that a cache keeps of each sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheWhat {
-    /// Nothing: every sample is decoded and computed again.
-    #[default]
+    /// Nothing.
     Off,
-    /// Decoded 16 kHz audio. It stays valid when augmentation or feature settings change.
+    /// Decoded 16 kHz audio.
     Audio,
-    /// Log-mel features. They save more time per sample, where the audio is not augmented.
+    /// Log-mel features.
     Features,
 }
 
 impl Default for CacheConfig {
     fn default() -> Self {
-        Self { dir: None, what: CacheWhat::Off, max_bytes: 20_000_000_000 }
+        Self::Off { dir: None }
     }
 }
 
@@ -52,30 +77,58 @@ impl Default for CacheConfig {
 const LEAST: u64 = 1_000_000;
 
 impl CacheConfig {
+    /// Returns a cache of the default size.
+    pub fn of(what: CacheWhat, dir: Option<PathBuf>) -> Self {
+        match what {
+            CacheWhat::Off => Self::Off { dir },
+            CacheWhat::Audio => Self::Audio { dir, max_bytes: usual_size() },
+            CacheWhat::Features => Self::Features { dir, max_bytes: usual_size() },
+        }
+    }
+
+    /// Returns the content of the cache.
+    pub fn what(&self) -> CacheWhat {
+        match self {
+            Self::Off { .. } => CacheWhat::Off,
+            Self::Audio { .. } => CacheWhat::Audio,
+            Self::Features { .. } => CacheWhat::Features,
+        }
+    }
+
+    /// Returns the folder that is given, if one is.
+    pub fn dir(&self) -> Option<&Path> {
+        let (Self::Off { dir } | Self::Audio { dir, .. } | Self::Features { dir, .. }) = self;
+        dir.as_deref()
+    }
+
+    fn max_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Off { .. } => None,
+            Self::Audio { max_bytes, .. } | Self::Features { max_bytes, .. } => Some(*max_bytes),
+        }
+    }
+
     /// Refuses a cap that is too small.
     pub fn validate(&self) -> Result<(), CacheError> {
-        if self.max_bytes < LEAST {
-            return Err(CacheError::Cap { given: self.max_bytes, least: LEAST });
+        match self.max_bytes().filter(|given| *given < LEAST) {
+            Some(given) => Err(CacheError::Cap { given, least: LEAST }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns the folder; fails if none is given and the environment has no default for it.
     pub fn folder(&self) -> Result<PathBuf, CacheError> {
-        match &self.dir {
-            Some(dir) => Ok(dir.clone()),
+        match self.dir() {
+            Some(dir) => Ok(dir.to_owned()),
             None => default_folder(std::env::var_os("XDG_CACHE_HOME"), std::env::home_dir()),
         }
     }
 
-    /// Opens the cache, or returns `None` if `what` is `off`; fails as [`CacheConfig::validate`] and [`Cache::open`]
+    /// Opens the cache, or returns `None` if it is off; fails as [`CacheConfig::validate`] and [`Cache::open`]
     /// do.
     pub fn open(&self) -> Result<Option<Cache>, CacheError> {
         self.validate()?;
-        match self.what {
-            CacheWhat::Off => Ok(None),
-            CacheWhat::Audio | CacheWhat::Features => Cache::open(&self.folder()?, self.max_bytes).map(Some),
-        }
+        self.max_bytes().map(|max_bytes| Cache::open(&self.folder()?, max_bytes)).transpose()
     }
 }
 
@@ -110,37 +163,39 @@ mod tests {
             (r#""1.5 GB""#, 1_500_000_000),
             (r#""3000000""#, 3_000_000),
         ] {
-            let config = parse(&format!(r#"{{"max_bytes": {text}}}"#)).unwrap();
-            assert_eq!(config.max_bytes, bytes, "{text}");
+            let config = parse(&format!(r#"{{"what": "audio", "max_bytes": {text}}}"#)).unwrap();
+            assert_eq!(config.max_bytes(), Some(bytes), "{text}");
             config.validate().unwrap();
         }
         for text in [r#""20XB""#, r#""""#, r#""GB""#, r#"-1"#, r#""-1GB""#, r#"null"#] {
-            assert!(parse(&format!(r#"{{"max_bytes": {text}}}"#)).is_err(), "{text}");
+            assert!(parse(&format!(r#"{{"what": "audio", "max_bytes": {text}}}"#)).is_err(), "{text}");
         }
     }
 
     #[test]
     fn what_is_written_is_read_as_the_same() {
-        let config = CacheConfig { dir: Some("/a".into()), what: CacheWhat::Audio, max_bytes: 19_999_999_999 };
+        let config = CacheConfig::Audio { dir: Some("/a".into()), max_bytes: 19_999_999_999 };
         let text = serde_json::to_string(&config).unwrap();
-        assert_eq!(text, r#"{"dir":"/a","what":"audio","max_bytes":19999999999}"#);
+        assert_eq!(text, r#"{"what":"audio","dir":"/a","max_bytes":19999999999}"#);
         assert_eq!(parse(&text).unwrap(), config);
         assert_eq!(parse("{}").unwrap(), CacheConfig::default());
-        assert_eq!(parse(r#"{"what": "features"}"#).unwrap().what, CacheWhat::Features);
+        assert_eq!(parse(r#"{"what": "features"}"#).unwrap().what(), CacheWhat::Features);
+        assert_eq!(parse(r#""audio""#).unwrap(), CacheConfig::of(CacheWhat::Audio, None));
+        assert!(parse(r#"{"max_bytes": 3000000}"#).unwrap_err().contains("`max_bytes`: `what: off` has no such key"));
         assert!(parse(r#"{"what": "Features"}"#).is_err());
-        assert!(parse(r#"{"size": 3}"#).unwrap_err().contains("unknown field `size`"));
+        assert!(parse(r#"{"size": 3}"#).unwrap_err().contains("`size`"));
     }
 
     #[test]
     fn a_cap_too_small_is_refused_by_name() {
-        let error = CacheConfig { max_bytes: 20, ..Default::default() }.validate().unwrap_err().to_string();
+        let error = CacheConfig::Audio { dir: None, max_bytes: 20 }.validate().unwrap_err().to_string();
         assert!(error.contains("`max_bytes` is 20") && error.contains("1000000"), "{error}");
     }
 
     #[test]
     fn off_opens_nothing_and_makes_no_folder() {
         let dir = tempfile::tempdir().unwrap();
-        let config = CacheConfig { dir: Some(dir.path().join("cache")), ..Default::default() };
+        let config = CacheConfig::Off { dir: Some(dir.path().join("cache")) };
         assert!(config.open().unwrap().is_none());
         assert!(!dir.path().join("cache").exists());
     }

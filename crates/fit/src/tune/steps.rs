@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use undertone_train::{
-    BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossSum, LossTerm, LrScaling, Objective, TrainConfig,
+    BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossSum, LossTerm, LrScalingConfig, Objective,
+    TrainConfig,
     TrainError,
 };
 
@@ -42,10 +43,10 @@ pub fn probe_config(config: &TrainConfig, attempt: Attempt) -> TrainConfig {
     // More steps than the warm-up and the check for parameters without gradients need.
     (config.max_steps, config.epochs) = (Some(config.optimizer.warmup_steps + 1000), None);
     (config.evaluate.every, config.checkpoint.every) = (0, 0);
-    config.early_stopping = Default::default();
+    config.early_stopping = None;
     (config.csv, config.tensorboard) = (false, false);
     // The learning rate does not matter here, and the Learner refuses one that is still to be scaled.
-    config.optimizer.lr_scaling = LrScaling::None;
+    config.optimizer.lr_scaling = LrScalingConfig::None;
     config
 }
 

@@ -186,14 +186,10 @@ impl DataConfig {
         }
         self.augment.validate().map_err(|e| at(".augment", &e))?;
         self.cache.validate().map_err(|e| at(".cache", &e))?;
-        let (usual, cache) = (CacheConfig::default(), &self.cache);
         // The results of aligning long recordings are stored in the folder whatever the cache keeps.
         let kept = self.long_audio == LongAudio::Align;
-        let unread = [("dir", cache.dir != usual.dir && !kept), ("max_bytes", cache.max_bytes != usual.max_bytes)];
-        if let Some((key, _)) = unread.iter().find(|(_, unread)| *unread && cache.what == CacheWhat::Off) {
-            return value(format!(
-                "`data.cache.what` is off, so that `data.cache.{key}` has no effect: set the one to `audio` or `features`, or leave the other out"
-            ));
+        if self.cache.what() == CacheWhat::Off && self.cache.dir().is_some() && !kept {
+            return value("`data.cache.what` is off, so that `data.cache.dir` has no effect: set the one to `audio` or `features`, or leave the other out".into());
         }
         if !(self.source_temperature.is_finite() && self.source_temperature > 0.0) {
             return value(format!("`data.source_temperature` is {}: it must be above 0", self.source_temperature));
@@ -201,7 +197,7 @@ impl DataConfig {
         if self.source_temperature != 1.0 && (self.train.0.len() == 1 || self.train.weights().is_some()) {
             return value("`data.source_temperature` is for a list of sources without weights: leave it out".into());
         }
-        if self.cache.what == CacheWhat::Features {
+        if self.cache.what() == CacheWhat::Features {
             let changes = [("augment", self.augment.changes_audio()), ("pack", self.pack)];
             if let Some((key, _)) = changes.iter().find(|(_, on)| *on) {
                 return value(format!(
@@ -238,7 +234,7 @@ impl DataConfig {
             ("pack", trained, self.pack),
             ("group_by_length", trained, self.group_by_length),
             ("long_audio", any, self.long_audio != LongAudio::Refuse),
-            ("cache", any, self.cache.what != CacheWhat::Off),
+            ("cache", any, self.cache.what() != CacheWhat::Off),
         ];
         match given.iter().find(|(_, there, given)| *given && !there) {
             Some((key, ..)) => Err(ConfigError::Value(format!(

@@ -1,6 +1,6 @@
 //! The configuration of an experiment.
 
-use super::layers::{YamlFile, check_depth, sentence, set};
+use super::layers::{Layers, YamlFile, check_depth, sentence};
 use super::model::usual_lora;
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
 use burn::tensor::Device;
@@ -133,29 +133,30 @@ impl Experiment {
     /// # Errors
     /// Names the key and where it was set.
     pub fn load(file: Option<&Path>, settings: &[String]) -> Result<Self, ConfigError> {
-        let mut figment = Figment::new();
+        let mut layers = Layers::default();
         if let Some(file) = file {
             if !file.is_file() {
                 return Err(ConfigError::NoFile(file.to_owned()));
             }
             check_depth(file)?;
-            figment = figment.merge(YamlFile(file));
+            layers.add(YamlFile(file))?;
         }
-        figment = figment.merge(Env::prefixed("UNDERTONE_").split("__"));
+        layers.add(Env::prefixed("UNDERTONE_").split("__"))?;
         for setting in settings {
             let malformed =
                 || ConfigError::Value(format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`"));
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
             let value: serde_json::Value = serde_norway::from_str(text).map_err(|_| malformed())?;
-            figment = set(figment, key, value)?;
+            layers.set(key, value)?;
         }
-        if let Some(layer) = preset::layer(&figment) {
+        layers.migrate()?;
+        if let Some(layer) = preset::layer(&layers.figment()) {
             tracing::info!("{}", layer.reason);
-            figment = figment.join(Serialized::defaults(layer.keys));
+            layers.add_below(Serialized::defaults(layer.keys))?;
         }
-        let usual = usual_keys(&figment);
-        let figment = figment.join(Serialized::defaults(usual));
-        let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
+        let usual = usual_keys(&layers.figment());
+        layers.add_below(Serialized::defaults(usual))?;
+        let experiment: Self = layers.figment().extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
         experiment.validate()?;
         Ok(experiment)
     }

@@ -1,9 +1,11 @@
 //! Layers of a configuration: YAML files, and keys that are set one by one.
 
 use super::ConfigError;
+use super::choices::settle;
+use super::migrate::migrate;
 use figment::providers::{Format, Serialized};
-use figment::value::{Dict, Map};
-use figment::{Figment, Metadata, Profile, Provider};
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider, Source};
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
@@ -32,18 +34,106 @@ pub(super) fn check_depth(file: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns `figment` with one key set. Figment has no keys within lists, so a list on the key's path is replaced as a
-/// whole.
-pub(super) fn set(figment: Figment, key: &str, value: serde_json::Value) -> Result<Figment, ConfigError> {
-    let ends = key.match_indices('.').map(|(at, _)| at);
-    for (prefix, rest) in ends.map(|at| (&key[..at], &key[at + 1..])) {
-        let Ok(found @ figment::value::Value::Array(..)) = figment.find_value(prefix) else { continue };
-        let mut list = serde_json::to_value(&found).unwrap_or_default();
-        set_within(&mut list, rest, value)
-            .map_err(|reason| ConfigError::Value(format!("`--set {key}`: `{prefix}` {reason}")))?;
-        return Ok(figment.merge(Serialized::default(prefix, list)));
+/// Layers of a configuration, lowest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layers(Vec<Layer>);
+
+#[derive(Clone, Debug)]
+struct Layer {
+    metadata: Metadata,
+    keys: Dict,
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        self.metadata.clone()
     }
-    Ok(figment.merge(Serialized::default(key, value)))
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Profile::Default.collect(self.keys.clone()))
+    }
+}
+
+impl Layers {
+    /// Adds a layer above all others.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn add(&mut self, provider: impl Provider) -> Result<(), ConfigError> {
+        self.insert(self.0.len(), provider)
+    }
+
+    /// Adds a layer below all others.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn add_below(&mut self, provider: impl Provider) -> Result<(), ConfigError> {
+        self.insert(0, provider)
+    }
+
+    fn insert(&mut self, at: usize, provider: impl Provider) -> Result<(), ConfigError> {
+        let metadata = provider.metadata();
+        let keys: Dict = Figment::from(provider).extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
+        self.0.insert(at, Layer { metadata, keys });
+        Ok(())
+    }
+
+    /// Sets one key in a layer of its own. There are no keys within lists, so a list on the key's path is replaced as a
+    /// whole.
+    ///
+    /// # Errors
+    /// When a list has no such element.
+    pub(super) fn set(&mut self, key: &str, value: serde_json::Value) -> Result<(), ConfigError> {
+        let ends = key.match_indices('.').map(|(at, _)| at);
+        let figment = self.figment();
+        for (prefix, rest) in ends.map(|at| (&key[..at], &key[at + 1..])) {
+            let Ok(found @ Value::Array(..)) = figment.find_value(prefix) else { continue };
+            let mut list = serde_json::to_value(&found).unwrap_or_default();
+            set_within(&mut list, rest, value)
+                .map_err(|reason| ConfigError::Value(format!("`--set {key}`: `{prefix}` {reason}")))?;
+            return self.add(Serialized::default(prefix, list));
+        }
+        self.add(Serialized::default(key, value))
+    }
+
+    /// Translates keys of earlier versions, with a warning for each layer that has some.
+    ///
+    /// # Errors
+    /// Names a key without effect.
+    pub(super) fn migrate(&mut self) -> Result<(), ConfigError> {
+        let mut keys: Vec<Dict> = self.0.iter().map(|layer| layer.keys.clone()).collect();
+        let found = migrate(&mut keys)?;
+        for ((layer, keys), found) in self.0.iter_mut().zip(keys).zip(found) {
+            if !found.is_empty() {
+                tracing::warn!("{}", earlier(&layer.metadata, &found));
+            }
+            layer.keys = keys;
+        }
+        Ok(())
+    }
+
+    /// Returns the layers, merged key by key. Where a layer chooses another kind than those below, it replaces their
+    /// keys.
+    pub(super) fn figment(&self) -> Figment {
+        let mut keys: Vec<Dict> = self.0.iter().map(|layer| layer.keys.clone()).collect();
+        settle(&mut keys);
+        let layers = self.0.iter().zip(keys).map(|(layer, keys)| Layer { metadata: layer.metadata.clone(), keys });
+        layers.fold(Figment::new(), Figment::merge)
+    }
+}
+
+/// Returns the warning about keys of earlier versions.
+fn earlier(metadata: &Metadata, found: &[String]) -> String {
+    let keys = found.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    match &metadata.source {
+        Some(Source::File(path)) => {
+            let path = path.display();
+            format!(
+                "{path} has keys of an earlier version: {keys}; `undertone config migrate {path}` writes the new ones"
+            )
+        }
+        _ => format!("{keys}: the spelling of an earlier version; `undertone config schema` describes the new one"),
+    }
 }
 
 fn set_within(at: &mut serde_json::Value, key: &str, value: serde_json::Value) -> Result<(), String> {
@@ -83,19 +173,30 @@ impl Provider for YamlFile<'_> {
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let parsed = std::fs::read_to_string(self.0).ok().and_then(|text| serde_norway::from_str(&text).ok());
-        let merged = parsed.and_then(|mut value: serde_norway::Value| {
-            value.apply_merge().ok()?;
-            // An empty file has no keys.
-            value.as_mapping()?;
-            serde_norway::to_string(&value).ok()
-        });
-        match merged {
+        match std::fs::read_to_string(self.0).ok().and_then(|text| merged(&text)) {
             Some(text) => Yaml::string(&text).data(),
             // Figment's own reader gives the better error message.
             None => Yaml::file_exact(self.0).data(),
         }
     }
+}
+
+/// Returns a text without merge keys. `None` if it is no map.
+fn merged(text: &str) -> Option<String> {
+    let mut value: serde_norway::Value = serde_norway::from_str(text).ok()?;
+    value.apply_merge().ok()?;
+    // An empty file has no keys.
+    value.as_mapping()?;
+    serde_norway::to_string(&value).ok()
+}
+
+/// Reads the keys of a YAML text.
+///
+/// # Errors
+/// When it is not YAML.
+pub(super) fn parse_yaml(text: &str) -> Result<Dict, ConfigError> {
+    let text = merged(text).unwrap_or_else(|| text.to_owned());
+    Figment::from(Yaml::string(&text)).extract().map_err(|e| ConfigError::Value(sentence(&e)))
 }
 
 /// YAML format for figment. Figment's own uses serde_yaml, which is archived.
@@ -121,10 +222,12 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
         }
         problem = format!("there is no such key; the keys here are {}", known.join(", "));
     }
-    // A value that reads its own keys names the one at fault.
-    let message = problem.clone();
-    if let Some((inner, rest)) = message.strip_prefix('`').and_then(|message| message.split_once("`: ")) {
-        key = if key.is_empty() { inner.to_owned() } else { format!("{key}.{inner}") };
+    // What reads a map as a whole begins with the key within it.
+    let within = problem.strip_prefix('`').and_then(|problem| problem.split_once("`: "));
+    if let Some((inner, rest)) =
+        within.filter(|(inner, _)| inner.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+    {
+        key = super::keys::join(&key, inner);
         problem = rest.to_owned();
     }
     let place = error.metadata.as_ref().map(|m| match &m.source {

@@ -2,10 +2,14 @@
 //! before anything slow starts.
 
 mod adapter;
+mod choices;
 mod data;
 mod error;
 mod experiment;
+mod keys;
 mod layers;
+mod migrate;
+mod migrate_text;
 mod model;
 mod phases;
 mod preset;
@@ -15,16 +19,18 @@ mod stage_train;
 mod task;
 mod task_rules;
 mod validate;
+mod yaml_text;
 
 pub use crate::alignment::AlignmentConfig;
 pub(crate) use adapter::{adapter_of, keys_of};
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
 pub use experiment::{Experiment, LossConfig, RunConfig};
+pub use migrate_text::{Migrated, migrated};
 pub use model::{Initializer, ModelConfig, ModelSource, SourceError, TokenizerConfig, Trainable};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
-    RouterPhase, RoutingWeights,
+    RouterPhase, RoutingWeights, TrainingGates,
 };
 pub use sources::{Files, HubDataset, Origin, PartOfTrain, Selection, SourceConfig, Sources, StageConfig, Synthesised};
 pub(crate) use splits::NONE;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use undertone_model::router::GateKind;
+use undertone_registry::choice;
 use undertone_train::{GroupConfig, Pattern};
 
 /// Configuration of the phases.
@@ -62,8 +63,8 @@ pub enum Parallel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterPhase {
-    /// Kind of gates in the tasks' losses.
-    pub gates: GateKind,
+    /// Gates in the tasks' losses.
+    pub gates: TrainingGates,
     /// Weights of the loss terms. With a weight of 0 for the tasks' losses, nothing above the tap is computed.
     pub losses: RoutingWeights,
     /// Temperature for mixing tasks: each is drawn in proportion to this root of its number of samples. 1 uses each
@@ -76,7 +77,7 @@ pub struct RouterPhase {
 impl Default for RouterPhase {
     fn default() -> Self {
         let losses = RoutingWeights { task: 0.0, ..Default::default() };
-        Self { gates: GateKind::Soft, losses, task_temperature: 1.0, train: Map::new() }
+        Self { gates: TrainingGates::Soft, losses, task_temperature: 1.0, train: Map::new() }
     }
 }
 
@@ -84,10 +85,8 @@ impl Default for RouterPhase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JointPhase {
-    /// Kind of gates in training.
-    pub gates: GateKind,
-    /// Schedule of the Gumbel-softmax temperature.
-    pub gumbel: GumbelConfig,
+    /// Gates in training.
+    pub gates: TrainingGates,
     /// Curriculum from batches of one task to batches of all tasks.
     pub curriculum: CurriculumConfig,
     /// Temperature for mixing tasks, as in phase 2.
@@ -103,14 +102,78 @@ pub struct JointPhase {
 impl Default for JointPhase {
     fn default() -> Self {
         Self {
-            gates: GateKind::Gumbel,
-            gumbel: GumbelConfig::default(),
+            gates: TrainingGates::default(),
             curriculum: CurriculumConfig::default(),
             task_temperature: 1.0,
             losses: RoutingWeights::default(),
             lr: PartRates::default(),
             train: Map::new(),
         }
+    }
+}
+
+/// Computation of gates from probabilities, in training.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case")]
+#[schemars(rename = "TrainingGates", deny_unknown_fields, transform = choice::by_name)]
+pub enum TrainingGates {
+    /// The probabilities themselves.
+    Soft,
+    /// 1 for the most probable adapter, 0 for the others.
+    Hard,
+    /// The probabilities of the `k` most probable adapters, scaled to sum to 1.
+    TopK {
+        /// Number of adapters that are kept.
+        #[serde(default = "undertone_model::router::two")]
+        k: usize,
+    },
+    /// A sample of the distribution, as 1 for one adapter, with the gradient of the relaxed sample (Jang et al., 2017).
+    /// The keys are those of its temperature.
+    Gumbel(GumbelConfig),
+}
+
+choice!(TrainingGates, "type");
+
+impl Default for TrainingGates {
+    fn default() -> Self {
+        Self::Gumbel(GumbelConfig::default())
+    }
+}
+
+impl TrainingGates {
+    /// Returns the kind of gates.
+    pub fn kind(self) -> GateKind {
+        match self {
+            Self::Soft => GateKind::Soft,
+            Self::Hard => GateKind::Hard,
+            Self::TopK { k } => GateKind::TopK { k },
+            Self::Gumbel(_) => GateKind::Gumbel,
+        }
+    }
+
+    /// Returns the temperature of the Gumbel-softmax at an optimizer step, counted from 0; 1 for other gates, which have
+    /// none.
+    pub fn temperature(self, step: u64) -> f64 {
+        match self {
+            Self::Gumbel(gumbel) => gumbel.at(step),
+            Self::Soft | Self::Hard | Self::TopK { .. } => 1.0,
+        }
+    }
+
+    /// # Errors
+    /// Names the invalid key.
+    pub(super) fn validate(self) -> Result<(), &'static str> {
+        if !self.kind().is_valid() {
+            return Err("`k` must be at least 1");
+        }
+        let Self::Gumbel(GumbelConfig { temperature, decay, every, floor }) = self else { return Ok(()) };
+        if !(floor > 0.0 && temperature >= floor && temperature.is_finite()) {
+            return Err("`floor` must be above 0 and `temperature` at least `floor`");
+        }
+        if !(decay > 0.0 && decay <= 1.0) || every == 0 {
+            return Err("`decay` must be above 0 and at most 1, `every` at least 1");
+        }
+        Ok(())
     }
 }
 

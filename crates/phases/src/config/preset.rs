@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use undertone_data::loader::Workers;
 use undertone_fit::{DevicePreset, Preset, PresetContext, PresetModel, PresetSplit, TrainedPart};
 use undertone_ops::DeviceSpec;
-use undertone_train::LrScaling;
 
 /// Keys that a preset sets, and one line with the reason.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,12 +27,8 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
     // The number of data loader threads depends on the host, not on the card.
     let workers = Workers::Auto;
     let effective = DataConfig::default().batch_size;
-    let rule: LrScaling = figment.extract_inner("train.optimizer.lr_scaling").unwrap_or_default();
-    let rate_rule = match rule {
-        LrScaling::None => None,
-        LrScaling::Linear => Some("linear"),
-        LrScaling::Sqrt => Some("sqrt"),
-    };
+    let rule: Option<String> = figment.extract_inner("train.optimizer.lr_scaling.type").ok();
+    let rate_rule = rule.as_deref().and_then(|rule| ["linear", "sqrt"].into_iter().find(|known| *known == rule));
     let context = PresetContext { device, given, effective, rate_rule, workers: workers.count() };
     let tasks: Vec<TaskConfig> = figment.extract_inner("tasks").unwrap_or_default();
     let trained = trained(&model, &tasks);
@@ -55,7 +50,7 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
         train["accumulation"] = json!(accumulation);
         train["gradient_checkpointing"] = json!(checkpointed);
         if let Some(base_batch) = base_batch {
-            train["optimizer"] = json!({ "base_batch": base_batch });
+            train["optimizer"] = json!({ "lr_scaling": {"type": rule, "base_batch": base_batch} });
         }
     }
     Some(Layer { keys: [("data".to_owned(), data), ("train".to_owned(), train)].into_iter().collect(), reason })
@@ -79,6 +74,7 @@ mod tests {
     use super::*;
     use crate::Experiment;
     use undertone_ops::Compute;
+    use undertone_train::LrScalingConfig;
 
     fn load(settings: &[&str]) -> Experiment {
         let settings: Vec<String> = settings.iter().map(|s| (*s).to_owned()).collect();
@@ -120,11 +116,14 @@ mod tests {
         let adapted = load(&[&roberta[..], &[task, data]].concat());
         assert_eq!((adapted.data.batch_size, adapted.train.gradient_checkpointing.every()), (16, None));
         let small = ["device_preset=h200", "model.source.hub=openai/whisper-small"];
+        let sqrt = |base_batch| LrScalingConfig::Sqrt { base_batch };
         let grown = load(&[&small[..], &["train.optimizer.lr_scaling=sqrt"]].concat());
         assert!(grown.data.batch_size > 16, "{}", grown.data.batch_size);
-        assert_eq!((grown.train.accumulation, grown.train.optimizer.base_batch), (1, Some(16)));
+        assert_eq!((grown.train.accumulation, grown.train.optimizer.lr_scaling), (1, sqrt(16)));
         let given = load(&[&small[..], &["train.optimizer.lr_scaling=sqrt", "train.optimizer.base_batch=8"]].concat());
-        assert_eq!(given.train.optimizer.base_batch, Some(8), "what is given wins");
+        assert_eq!(given.train.optimizer.lr_scaling, sqrt(8), "what is given wins");
+        let nested = load(&[&small[..], &["train.optimizer.lr_scaling={type: sqrt, base_batch: 8}"]].concat());
+        assert_eq!(nested.train, given.train);
         let lora = load(&["device_preset=rtx-5060", "model.source.hub=openai/whisper-small", "model.trainable=lora"]);
         assert!(lora.data.batch_size >= 8, "{}", lora.data.batch_size);
     }

@@ -1,9 +1,11 @@
 //! Training configuration of a stage: `train` with the changes of its phase, baseline or task.
 
+use super::choices::settle_train;
 use super::layers::sentence;
 use super::{AdapterPhase, ConfigError, TaskConfig};
 use figment::Figment;
 use figment::providers::Serialized;
+use figment::value::Dict;
 use serde_json::{Map, Value};
 use undertone_train::TrainConfig;
 
@@ -26,7 +28,7 @@ pub(crate) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> R
     let mut train = changed(base, changes)?;
     train.evaluate.metrics = vec![ERROR.into()];
     train.checkpoint.metric = ERROR.into();
-    train.validate_beside(base).map_err(|e| ConfigError::Value(e.to_string()))?;
+    train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
     Ok(train)
 }
 
@@ -45,6 +47,11 @@ fn changed(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConf
     if changes.contains_key("max_steps") || changes.contains_key("epochs") {
         (base.max_steps, base.epochs) = (None, None);
     }
-    let merged = Figment::from(Serialized::defaults(&base)).merge(Serialized::defaults(changes));
-    merged.extract().map_err(|e| ConfigError::Value(sentence(&e)))
+    let error = |e: figment::Error| ConfigError::Value(sentence(&e));
+    let keys = |layer: Figment| layer.extract::<Dict>().map_err(error);
+    let mut layers =
+        [keys(Figment::from(Serialized::defaults(&base)))?, keys(Figment::from(Serialized::defaults(changes)))?];
+    settle_train(&mut layers, "");
+    let merged = layers.into_iter().fold(Figment::new(), |below, keys| below.merge(Serialized::defaults(keys)));
+    merged.extract().map_err(error)
 }

@@ -2,7 +2,7 @@
 
 use super::adapter::key_of;
 use super::stage_train::{ERROR, LOSS, phase_train, task_train};
-use super::{AdapterPhase, ConfigError, CurriculumConfig, GumbelConfig, Parallel, PhasesConfig, TaskConfig};
+use super::{AdapterPhase, ConfigError, CurriculumConfig, Parallel, PhasesConfig, TaskConfig};
 use crate::backbone::Architecture;
 use undertone_model::limits::MOST_BEAMS;
 use undertone_report::GUMBEL_TEMPERATURE;
@@ -80,12 +80,8 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
             "`phases.3.losses.task` is 0: adapters would not be trained; phase 2 trains a router alone".into(),
         );
     }
-    let GumbelConfig { temperature, decay, every, floor } = joint.gumbel;
-    if !(floor > 0.0 && temperature >= floor && temperature.is_finite()) {
-        return value("`phases.3.gumbel`: `floor` must be above 0 and `temperature` at least `floor`".into());
-    }
-    if !(decay > 0.0 && decay <= 1.0) || every == 0 {
-        return value("`phases.3.gumbel`: `decay` must be above 0 and at most 1, `every` at least 1".into());
+    for (phase, gates) in [(2, router.gates), (3, joint.gates)] {
+        gates.validate().map_err(|rule| ConfigError::Value(format!("`phases.{phase}.gates`: {rule}")))?;
     }
     let CurriculumConfig { from, to } = joint.curriculum;
     if !((0.0..=1.0).contains(&from) && (0.0..=1.0).contains(&to)) {
@@ -176,7 +172,7 @@ pub(crate) fn validate_tasks(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{JointPhase, PartRates};
+    use crate::config::{GumbelConfig, JointPhase, PartRates};
 
     #[test]
     fn the_curriculum_and_the_temperature_follow_optimizer_steps() {

@@ -3,8 +3,37 @@
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
 use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split};
-use undertone_model::router::{GateKind, RouterConfig};
 use undertone_tasks::HeadConfig;
+
+/// Keys of runs without `tasks`, beside `data.valid`.
+const OF_WHOLE: [&str; 7] = [
+    "data.train",
+    "data.test",
+    "data.source_temperature",
+    "model.trainable",
+    "model.lora",
+    "train.evaluate.metrics",
+    "train.checkpoint.metric",
+];
+
+/// Keys for speech.
+const OF_SPEECH: [&str; 15] = [
+    "loss",
+    "data.max_batch_seconds",
+    "data.normalizer",
+    "data.spellings",
+    "data.pad",
+    "data.eval_pad",
+    "data.language",
+    "data.task",
+    "data.long_audio",
+    "data.pack",
+    "data.timestamps",
+    "data.previous_text",
+    "data.augment",
+    "data.cache",
+    "data.on_bad_sample",
+];
 
 impl Experiment {
     /// Checks every value that can be checked without reading data or a model.
@@ -58,10 +87,8 @@ impl Experiment {
         if self.model.backbone.is_text() {
             return value("`model.backbone` is for text, which is trained by `tasks`: there are none".into());
         }
-        let unused =
-            [("router", self.router != RouterConfig::default()), ("phases", self.phases != PhasesConfig::default())];
-        match unused.iter().find(|(_, given)| *given) {
-            Some((key, _)) => value(format!("`{key}` is for runs with `tasks`, and there are none")),
+        match self.first_given(&["router", "phases"]) {
+            Some(key) => value(format!("`{key}` is for runs with `tasks`, and there are none")),
             None => Ok(()),
         }
     }
@@ -107,45 +134,16 @@ impl Experiment {
     /// Checks the additional rules of a run with tasks.
     fn validate_tasks(&self) -> Result<(), ConfigError> {
         let value = |text: String| Err(ConfigError::Value(text));
-        let (defaults, unsaid) = (Self::default(), SourceConfig::default().others());
-        let unused = [
-            ("data.train", self.data.train != defaults.data.train),
-            // Configurations saved before `data.valid` became optional have these samples of a synthesiser.
-            ("data.valid", self.data.valid.as_ref().is_some_and(|valid| *valid != unsaid)),
-            ("data.test", self.data.test != defaults.data.test),
-            ("data.source_temperature", self.data.source_temperature != defaults.data.source_temperature),
-            ("model.trainable", self.model.trainable != defaults.model.trainable),
-            ("model.adapter", self.model.adapter.is_some()),
-            ("model.lora", self.model.lora != defaults.model.lora),
-            ("train.evaluate.metrics", self.train.evaluate.metrics != defaults.train.evaluate.metrics),
-            ("train.checkpoint.metric", self.train.checkpoint.metric != defaults.train.checkpoint.metric),
-        ];
-        if let Some((key, _)) = unused.iter().find(|(_, given)| *given) {
+        let unsaid = SourceConfig::default().others();
+        // Configurations saved before `data.valid` became optional have these samples of a synthesiser.
+        let valid = self.data.valid.as_ref().is_some_and(|valid| *valid != unsaid).then_some("data.valid");
+        if let Some(key) = self.first_given(&OF_WHOLE).or(valid) {
             return value(format!("`{key}` is for runs without `tasks`: tasks have their own data and metrics"));
         }
-        if self.model.backbone.is_text() {
-            if self.loss != defaults.loss {
-                return value("`loss` is for speech, and `model.backbone` reads text: leave it out".into());
-            }
-            let audio = [
-                ("max_batch_seconds", self.data.max_batch_seconds.is_some()),
-                ("normalizer", self.data.normalizer != defaults.data.normalizer),
-                ("spellings", self.data.spellings.is_some()),
-                ("pad", self.data.pad != defaults.data.pad),
-                ("eval_pad", self.data.eval_pad != defaults.data.eval_pad),
-                ("language", self.data.language != defaults.data.language),
-                ("task", self.data.task != defaults.data.task),
-                ("long_audio", self.data.long_audio != defaults.data.long_audio),
-                ("pack", self.data.pack),
-                ("timestamps", self.data.timestamps != 0.0),
-                ("previous_text", self.data.previous_text != 0.0),
-                ("augment", self.data.augment != defaults.data.augment),
-                ("cache", self.data.cache != defaults.data.cache),
-                ("on_bad_sample", self.data.on_bad_sample != defaults.data.on_bad_sample),
-            ];
-            if let Some((key, _)) = audio.iter().find(|(_, given)| *given) {
-                return value(format!("`data.{key}` is for speech, and `model.backbone` reads text: leave it out"));
-            }
+        if self.model.backbone.is_text()
+            && let Some(key) = self.first_given(&OF_SPEECH)
+        {
+            return value(format!("`{key}` is for speech, and `model.backbone` reads text: leave it out"));
         }
         for task in &self.tasks {
             let at = |split: Split, text: String| {
@@ -196,52 +194,29 @@ impl Experiment {
     /// Refuses settings of router and phases that have no effect.
     fn validate_routing(&self) -> Result<(), ConfigError> {
         let (router, PhasesConfig { router: second, joint: third, .. }) = (&self.router, &self.phases);
-        let (usual, usual_phases) = (RouterConfig::default(), PhasesConfig::default());
+        let refused = |key: &str, why: &str| {
+            Err(ConfigError::Value(format!("`{key}` has no effect, for {why}: change that, or leave it out")))
+        };
+        let of_layers = ["router.activation", "router.layer_norm", "router.dropout"];
+        if let Some(key) = self.first_given(&of_layers).filter(|_| router.hidden.is_empty()) {
+            return refused(key, "`router.hidden` has no layers");
+        }
         // Without the tasks' losses phase 2 computes no gates.
-        let second_gates = Some(second.gates).filter(|_| second.losses.task > 0.0);
-        let trained = |kind: GateKind| third.gates == kind || second_gates == Some(kind);
-        let layered = !router.hidden.is_empty();
-        let (hidden, temperature) = ("`router.hidden` has no layers", "`router.learn_temperature` is false");
-        let settings = [
-            (
-                "router.top_k",
-                router.top_k != usual.top_k,
-                router.gates == GateKind::TopK || trained(GateKind::TopK),
-                "no `gates` are `top_k`",
-            ),
-            ("router.activation", router.activation != usual.activation, layered, hidden),
-            ("router.layer_norm", router.layer_norm != usual.layer_norm, layered, hidden),
-            ("router.dropout", router.dropout != usual.dropout, layered, hidden),
-            (
-                "phases.2.gates",
-                second.gates != usual_phases.router.gates,
-                second_gates.is_some(),
-                "`phases.2.losses.task` is 0, so that nothing goes through them",
-            ),
-            (
-                "phases.3.gumbel",
-                third.gumbel != usual_phases.joint.gumbel,
-                trained(GateKind::Gumbel),
-                "neither phase has `gates: gumbel`",
-            ),
-            (
-                "phases.2.losses.temperature",
-                second.losses.temperature != usual_phases.router.losses.temperature && second.losses.temperature > 0.0,
-                router.learn_temperature,
-                temperature,
-            ),
-            (
-                "phases.3.losses.temperature",
-                third.losses.temperature != usual_phases.joint.losses.temperature && third.losses.temperature > 0.0,
-                router.learn_temperature,
-                temperature,
-            ),
-        ];
-        match settings.iter().find(|(_, set, read, _)| *set && !read) {
-            Some((key, .., why)) => {
-                Err(ConfigError::Value(format!("`{key}` has no effect, for {why}: change that, or leave it out")))
-            }
+        if let Some(key) = self.first_given(&["phases.2.gates"]).filter(|_| second.losses.task == 0.0) {
+            return refused(key, "`phases.2.losses.task` is 0, so that nothing goes through them");
+        }
+        let weights = [("phases.2.losses.temperature", &second.losses), ("phases.3.losses.temperature", &third.losses)];
+        let weights = weights.into_iter().filter(|(_, losses)| losses.temperature > 0.0 && !router.learn_temperature);
+        match weights.map(|(key, _)| key).find(|key| self.first_given(&[key]).is_some()) {
+            Some(key) => refused(key, "`router.learn_temperature` is false"),
             None => Ok(()),
         }
+    }
+
+    /// Returns the first of some keys whose value is not the default.
+    fn first_given<'a>(&self, keys: &[&'a str]) -> Option<&'a str> {
+        let [given, usual] = [self, &Self::default()].map(|all| serde_json::to_value(all).unwrap_or_default());
+        let pointer = |key: &str| format!("/{}", key.replace('.', "/"));
+        keys.iter().copied().find(|key| given.pointer(&pointer(key)) != usual.pointer(&pointer(key)))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::model::{TaskModel, is_shared};
 use crate::config::{adapter_of, keys_of};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,11 +26,23 @@ pub(super) struct Description {
     /// Heads, in the order of the router's outputs if there is a router.
     pub heads: Vec<HeadDescription>,
     /// Shape of the router, and its tap.
+    #[serde(deserialize_with = "router_of_any_version")]
     pub router: RouterConfig,
     /// Backbone that the adapters were trained on.
     pub backbone: String,
     /// Whether the backbone was trained, too, and is in the folder.
     pub trained_backbone: bool,
+}
+
+/// Reads the router of a folder. In those of earlier versions `top_k` stands beside `gates`.
+fn router_of_any_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RouterConfig, D::Error> {
+    let mut keys = serde_json::Map::deserialize(deserializer)?;
+    if let Some(k) = keys.shift_remove("top_k")
+        && keys.get("gates").is_some_and(|gates| gates == "top_k")
+    {
+        keys.insert("gates".into(), serde_json::json!({"type": "top_k", "k": k}));
+    }
+    serde_json::from_value(keys.into()).map_err(serde::de::Error::custom)
 }
 
 /// An adapter of a folder.

@@ -8,7 +8,7 @@ use super::losses::{routing_sums, routing_terms};
 use super::model::{Encoded, Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::task_loss::{TaskLosses, TextInput};
-use crate::config::{GumbelConfig, RoutingWeights, TaskConfig};
+use crate::config::{RoutingWeights, TaskConfig, TrainingGates};
 use crate::skipped::SkipRecord;
 use crate::work::{speech_work, text_work, trainable_share};
 use crate::{AlignmentConfig, LossConfig};
@@ -21,7 +21,6 @@ use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::adapters::Gates;
 use undertone_model::backbone::BackboneInput;
-use undertone_model::router::GateKind;
 use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
@@ -38,7 +37,7 @@ pub(super) enum RoutingPolicy {
     /// Each sample uses the adapter of its own task, if there is one. The loss terms are the tasks' losses.
     Oracle,
     /// The router computes the gates.
-    Router { gates: GateKind, gumbel: GumbelConfig, weights: RoutingWeights },
+    Router { gates: TrainingGates, weights: RoutingWeights },
 }
 
 /// Objective of a stage.
@@ -210,7 +209,7 @@ impl Objective for TaskObjective {
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
         let tapped = model.tap(input, padding)?;
-        let RoutingPolicy::Router { gates, gumbel, weights } = &self.policy else {
+        let RoutingPolicy::Router { gates, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
             return self.task_sums(model, &tapped, gates, batch, texts.as_ref(), device);
         };
@@ -219,7 +218,7 @@ impl Objective for TaskObjective {
         let routing = router.forward(pooled.clone());
         let mut sums = Vec::new();
         if self.task_weight() > 0.0 {
-            let gates = routing.training_gates(*gates, self.evaluator.router.top_k, gumbel.at(batch.step));
+            let gates = routing.training_gates(gates.kind(), gates.temperature(batch.step));
             sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
         }
         sums.extend(routing_sums(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
@@ -228,7 +227,7 @@ impl Objective for TaskObjective {
 
     fn gauges(&self, batch: &TaskBatch) -> Vec<(&'static str, f64)> {
         match &self.policy {
-            RoutingPolicy::Router { gates: GateKind::Gumbel, gumbel, weights } if weights.task > 0.0 => {
+            RoutingPolicy::Router { gates: TrainingGates::Gumbel(gumbel), weights } if weights.task > 0.0 => {
                 vec![(GUMBEL_TEMPERATURE, gumbel.at(batch.step))]
             }
             _ => Vec::new(),

@@ -44,7 +44,7 @@ pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
         batch_size: data.batch_size,
         pads_to_window: data.pad == Pad::Window,
         accumulation: train.accumulation,
-        compute: train.compute,
+        compute: train.compute.number_type(),
         log_every: train.log_every,
         checkpointing,
     };
@@ -93,7 +93,7 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
         ("tasks".into(), tasks.join(", ")),
         ("router's tap".into(), format!("block {}", experiment.router.tap)),
         ("router's hidden layers".into(), format!("{:?}", experiment.router.hidden)),
-        ("gates".into(), format!("{:?}", experiment.router.gates).to_lowercase()),
+        ("gates".into(), serde_json::to_string(&experiment.router.gates).unwrap_or_default().replace('"', "")),
         ("seed".into(), experiment.seed.to_string()),
     ]
 }

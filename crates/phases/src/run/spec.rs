@@ -157,8 +157,8 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
             vec![StageSpec {
                 title: "phase 2: the router".into(),
                 changes: vec![phases.router.train.clone()],
-                keys: &["router", "phases.2", "phases.3.gumbel"],
-                policy: RoutingPolicy::Router { gates: phases.router.gates, gumbel: phases.joint.gumbel, weights },
+                keys: &["router", "phases.2"],
+                policy: RoutingPolicy::Router { gates: phases.router.gates, weights },
                 // Alignment terms train the adapters, which stay as they are.
                 loss: LossConfig { alignment: AlignmentConfig::default(), ..usual.loss },
                 trained: TrainedParts {
@@ -180,7 +180,7 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
                 changes: vec![phases.joint.train.clone()],
                 groups: phases.joint.lr.groups(),
                 keys: &["router", "phases.3"],
-                policy: RoutingPolicy::Router { gates: phases.joint.gates, gumbel: phases.joint.gumbel, weights },
+                policy: RoutingPolicy::Router { gates: phases.joint.gates, weights },
                 trained: TrainedParts { router_confidence: weights.confidence > 0.0, ..usual.trained },
                 order: SampleOrder::Tasks {
                     temperature: Some(phases.joint.task_temperature),
@@ -412,7 +412,6 @@ mod tests {
         assert_eq!(concerned("router.tap"), everywhere);
         assert_eq!(concerned("router.hidden"), "phase2 phase3");
         assert_eq!(concerned("phases.2.losses.task"), "phase2");
-        assert_eq!(concerned("phases.3.gumbel.decay"), "phase2 phase3");
         assert_eq!(concerned("phases.3.gates"), "phase3");
         let unrouted = "phase1/a phase1/b baselines/head/a baselines/head/b baselines/shared baselines/full";
         assert_eq!(concerned("phases.1.train.log_every"), unrouted);

@@ -18,7 +18,7 @@ use undertone_data::loader::{Mixture, Order};
 use undertone_model::adapters::AdapterConfig;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
-use undertone_train::{LrScaling, OptimizerConfig, Summary, TrainConfig};
+use undertone_train::{LrScalingConfig, OptimizerConfig, Summary, TrainConfig};
 
 impl StageSpec {
     /// Returns its training configuration.
@@ -58,8 +58,7 @@ impl StageSpec {
     /// Checks that its parameter groups match parameters of its model.
     pub(super) fn check_optimizer(&self, setup: &Setup) -> Result<(), RunError> {
         // The factor of the learning rate is known only once there are batches.
-        let optimizer =
-            OptimizerConfig { lr_scaling: LrScaling::None, base_batch: None, ..self.optimizer(&self.config(setup)?) };
+        let optimizer = OptimizerConfig { lr_scaling: LrScalingConfig::None, ..self.optimizer(&self.config(setup)?) };
         if optimizer.groups.is_empty() && optimizer.lora_plus_ratio.is_none() {
             return Ok(());
         }

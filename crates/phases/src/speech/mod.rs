@@ -214,7 +214,7 @@ impl SpeechDataset {
 fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: bool) -> Result<Treatment, SpeechError> {
     let data = &experiment.data;
     let window = whisper.config.max_frames() * 160;
-    let features = match data.cache.what {
+    let features = match data.cache.what() {
         CacheWhat::Features => Some(Arc::new(LogMel::new(whisper.config.num_mel_bins)?)),
         CacheWhat::Off | CacheWhat::Audio => None,
     };

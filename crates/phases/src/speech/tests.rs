@@ -3,6 +3,7 @@ use burn::tensor::Device;
 use std::path::Path;
 use undertone_cw::morse;
 use undertone_data::audio::write_wav;
+use undertone_data::cache::CacheConfig;
 use undertone_data::loader::Dataset;
 use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
 
@@ -161,7 +162,7 @@ fn long_recordings_whose_header_tells_no_length_are_refused_before_training_or_a
     // The model transcribes nothing, so all pieces are left out, but it was called.
     let mut experiment = Experiment::default();
     experiment.data.long_audio = LongAudio::Align;
-    experiment.data.cache.dir = Some(dir.path().join("cache"));
+    experiment.data.cache = CacheConfig::Off { dir: Some(dir.path().join("cache")) };
     assert_eq!(dataset(&experiment, &source).expect("aligned").len(), 1);
     assert_eq!(std::fs::read_dir(dir.path().join("cache/aligned")).expect("a record").count(), 1);
 }
@@ -356,8 +357,7 @@ fn a_cache_changes_nothing_but_the_rounding_of_features() {
     let (dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
     let heard = |what: CacheWhat| -> SampleAudio {
         let mut experiment = Experiment::default();
-        experiment.data.cache.what = what;
-        experiment.data.cache.dir = Some(dir.path().join("cache"));
+        experiment.data.cache = CacheConfig::of(what, Some(dir.path().join("cache")));
         dataset(&experiment, &source).expect("recordings").get(0, 0).expect("a sample").heard
     };
     let plain = heard(CacheWhat::Off);
@@ -397,7 +397,7 @@ fn what_a_model_heard_in_long_recordings_is_on_record_whatever_the_cache_keeps()
     let (dir, source) = recordings(&[("a.wav", 30), ("b.wav", 45), ("c.wav", 10)], list);
     let mut experiment = Experiment { device: undertone_ops::DeviceSpec::Cpu, ..Experiment::default() };
     experiment.data.long_audio = LongAudio::Align;
-    experiment.data.cache.dir = Some(dir.path().join("cache"));
+    experiment.data.cache = CacheConfig::Off { dir: Some(dir.path().join("cache")) };
     let on_record = || {
         let files = std::fs::read_dir(dir.path().join("cache/aligned")).expect("a folder");
         let age = |file: std::io::Result<std::fs::DirEntry>| file?.metadata()?.modified();
@@ -412,7 +412,7 @@ fn what_a_model_heard_in_long_recordings_is_on_record_whatever_the_cache_keeps()
     let found = start(&experiment, true);
     let first = on_record();
     assert_eq!(first.len(), 2);
-    experiment.data.cache.what = CacheWhat::Audio;
+    experiment.data.cache = CacheConfig::of(CacheWhat::Audio, experiment.data.cache.dir().map(Path::to_owned));
     assert_eq!((start(&experiment, true), start(&experiment, false)), (found, found));
     assert_eq!(on_record(), first, "nothing was written again");
     // Other random weights.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Segments;
+use crate::{AdamWConfig, Algorithm, LossScaleConfig, OnSpike, Segments};
 
 #[test]
 fn refusals_name_the_key() {
@@ -9,38 +9,39 @@ fn refusals_name_the_key() {
     valid.checkpoint.metric = "error".into();
     assert_eq!(valid.validate(), Ok(()));
     type Spoil = fn(&mut TrainConfig);
-    let cases: [(&str, Spoil); 26] = [
+    fn f16(initial_scale: f64, growth_interval: u64) -> Precision {
+        Precision::F16(LossScaleConfig { initial_scale, growth_interval })
+    }
+    fn stopping(config: &mut TrainConfig) -> &mut EarlyStoppingConfig {
+        config.early_stopping.insert(EarlyStoppingConfig::after(2))
+    }
+    let cases: [(&str, Spoil); 22] = [
         ("max_steps", |c| c.max_steps = Some(0)),
         ("max_steps", |c| c.max_steps = Some(u64::MAX)),
         ("epochs", |c| (c.max_steps, c.epochs) = (None, Some(1 << 60))),
         ("accumulation", |c| c.accumulation = usize::MAX),
-        ("loss_scale.initial", |c| c.loss_scale.initial = 1e300),
-        ("loss_scale.initial", |c| c.loss_scale.initial = f64::NAN),
+        ("compute.initial_scale", |c| c.compute = f16(1e300, 10)),
+        ("compute.initial_scale", |c| c.compute = f16(f64::NAN, 10)),
         ("epochs", |c| c.epochs = Some(2)),
         ("accumulation", |c| c.accumulation = 0),
         ("gradient_checkpointing.every", |c| {
             c.gradient_checkpointing = GradientCheckpointing::Segments(Segments { every: 0 });
         }),
         ("optimizer.lr", |c| c.optimizer.lr = f64::NAN),
-        ("optimizer.beta2", |c| c.optimizer.beta2 = 1.0),
+        ("optimizer.beta2", |c| {
+            c.optimizer.algorithm = Algorithm::AdamW(AdamWConfig { beta2: 1.0, ..Default::default() });
+        }),
         ("optimizer.warmup_steps", |c| c.optimizer.warmup_steps = 1000),
         ("checkpoint.metric", |c| c.checkpoint.metric = "bleu".into()),
         ("checkpoint.keep_last", |c| c.checkpoint.keep_last = 0),
         ("evaluate.metrics", |c| c.evaluate.metrics.clear()),
         ("ema_decay", |c| c.ema_decay = Some(1.0)),
-        ("loss_scale.initial", |c| c.loss_scale.initial = 0.5),
-        ("loss_scale.growth_interval", |c| c.loss_scale.growth_interval = 0),
-        ("guard.spike_factor", |c| c.guard.spike_factor = f64::NAN),
-        ("early_stopping.greater_is_better", |c| c.early_stopping.greater_is_better = Some(true)),
-        // Without effect.
-        ("loss_scale.initial", |c| (c.compute, c.loss_scale.initial) = (Compute::F32, 1024.0)),
-        ("loss_scale.growth_interval", |c| {
-            (c.compute, c.loss_scale.growth_interval) = (Compute::Bf16, 10);
-        }),
-        ("guard.spike_factor", |c| (c.guard.on_spike, c.guard.spike_factor) = (OnSpike::Ignore, 3.0)),
-        ("guard.limit", |c| c.guard.limit = 1),
-        ("early_stopping.metric", |c| c.early_stopping.metric = Some("error".into())),
-        ("early_stopping.min_delta", |c| c.early_stopping.min_delta = 0.1),
+        ("compute.initial_scale", |c| c.compute = f16(0.5, 10)),
+        ("compute.growth_interval", |c| c.compute = f16(2.0, 0)),
+        ("guard.on_spike.factor", |c| c.guard.on_spike = OnSpike::Warn { factor: f64::NAN }),
+        ("early_stopping.greater_is_better", |c| stopping(c).greater_is_better = Some(true)),
+        ("early_stopping.min_delta", |c| stopping(c).min_delta = -0.1),
+        ("early_stopping.patience", |c| (stopping(c).min_delta, c.evaluate.every) = (0.1, 0)),
     ];
     for (key, spoil) in cases {
         let mut config = valid.clone();
@@ -50,18 +51,34 @@ fn refusals_name_the_key() {
 }
 
 #[test]
-fn what_is_inherited_may_be_without_effect() {
-    let mut base = TrainConfig { compute: Compute::F16, max_steps: Some(1000), ..Default::default() };
-    base.loss_scale.initial = 1024.0;
-    (base.guard.on_nan, base.guard.limit, base.early_stopping.patience) = (OnNan::Skip, 2, 3);
-    base.early_stopping.min_delta = 0.1;
-    assert_eq!(base.validate(), Ok(()));
-    let mut part = TrainConfig { compute: Compute::F32, ..base.clone() };
-    (part.guard.on_nan, part.early_stopping.patience) = (OnNan::Stop, 0);
-    assert_eq!(part.validate_beside(&base), Ok(()));
-    assert_eq!(part.validate().expect_err("without effect").key, "loss_scale.initial");
-    part.early_stopping.min_delta = 0.2;
-    assert_eq!(part.validate_beside(&base).expect_err("its own").key, "early_stopping.min_delta");
+fn a_key_without_effect_cannot_be_written() {
+    for (json, culprit) in [
+        (r#"{"compute": {"type": "f32", "initial_scale": 1024}}"#, "`initial_scale`: `type: f32` has no such key"),
+        (r#"{"compute": {"type": "bf16", "growth_interval": 10}}"#, "`growth_interval`"),
+        (r#"{"guard": {"on_spike": {"type": "ignore", "factor": 3}}}"#, "`factor`: `type: ignore`"),
+        (r#"{"guard": {"on_spike": {"type": "warn", "limit": 3}}}"#, "`limit`: `type: warn`"),
+        (r#"{"guard": {"on_nan": {"type": "stop", "limit": 1}}}"#, "`limit`: `type: stop`"),
+        (r#"{"early_stopping": {"metric": "error"}}"#, "`patience`"),
+        (r#"{"optimizer": {"schedule": {"type": "linear", "decay_share": 0.5}}}"#, "`decay_share`: `type: linear`"),
+        (r#"{"optimizer": {"lr_scaling": {"type": "none", "base_batch": 16}}}"#, "`base_batch`: `type: none`"),
+        (r#"{"optimizer": {"lr_scaling": "sqrt"}}"#, "missing field `base_batch`"),
+    ] {
+        let error = serde_json::from_str::<TrainConfig>(json).expect_err(json).to_string();
+        assert!(error.contains(culprit), "{error}");
+    }
+    for (json, expected) in [
+        (r#"{"compute": "f16"}"#, Precision::F16(LossScaleConfig::default())),
+        (
+            r#"{"compute": {"type": "auto", "initial_scale": 8}}"#,
+            Precision::Auto(LossScaleConfig { initial_scale: 8.0, ..Default::default() }),
+        ),
+        (r#"{"compute": {"type": "bf16"}}"#, Precision::Bf16),
+    ] {
+        let config: TrainConfig = serde_json::from_str(json).expect(json);
+        assert_eq!(config.compute, expected);
+        let written = serde_json::to_value(&config).expect("JSON");
+        assert_eq!(serde_json::from_value::<TrainConfig>(written).expect("read"), config);
+    }
 }
 
 #[test]
@@ -78,14 +95,14 @@ fn what_decides_has_a_direction_or_the_run_does_not_begin() {
     assert_eq!(config.directions(|_| Some(Direction::Higher)), both(Direction::Higher));
     // The configuration may give the direction of the watched metric.
     let mut config = TrainConfig::default();
-    config.early_stopping.metric = Some("brier".into());
-    assert_eq!(of(&config), Ok(Directions { deciding: Direction::Lower, watched: None }));
-    config.early_stopping.patience = 1;
+    let brier = EarlyStoppingConfig { metric: Some("brier".into()), ..EarlyStoppingConfig::after(1) };
+    config.early_stopping = Some(brier.clone());
     assert_eq!(of(&config).expect_err("unknown").key, "early_stopping.metric");
-    config.early_stopping.greater_is_better = Some(true);
+    config.early_stopping = Some(EarlyStoppingConfig { greater_is_better: Some(true), ..brier.clone() });
     assert_eq!(of(&config), Ok(Directions { deciding: Direction::Lower, watched: Some(Direction::Higher) }));
     assert_eq!(config.validate(), Ok(()));
-    config.early_stopping.metric = Some("loss".into());
+    config.early_stopping =
+        Some(EarlyStoppingConfig { metric: Some("loss".into()), greater_is_better: Some(true), ..brier });
     for refused in [of(&config).map(|_| ()), config.validate()] {
         let error = refused.expect_err("contradicts").to_string();
         assert!(error.contains("greater_is_better` is true") && error.contains("`loss` lower is better"), "{error}");

@@ -110,7 +110,7 @@ impl<O: Objective> LearnerBuilder<O> {
         let Self { config, objective, model, options, device, seed, lock, process_group } = self;
         let checkpoints = Checkpoints::new(options.dir.join("checkpoints"));
         let stepper = Stepper::new(&config, objective, model, &device, process_group);
-        let loss_scale = (stepper.compute == Compute::F16).then(|| LossScale::new(&config.loss_scale));
+        let loss_scale = (stepper.compute == Compute::F16).then(|| LossScale::new(&config.compute.loss_scale()));
         Learner {
             saver: Saver::new(checkpoints, config.checkpoint.keep_last, config.checkpoint.keep_best),
             config,

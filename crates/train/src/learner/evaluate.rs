@@ -59,7 +59,7 @@ impl<O: Objective> Learner<O> {
             session.record(step, "valid_ema", evaluation)?;
         }
         let TrainState { reference, stalled, .. } = &mut self.state;
-        self.config.early_stopping.observe(watched, reference, stalled);
+        self.config.observe(watched, reference, stalled);
         self.state = TrainState {
             score,
             best,
@@ -74,9 +74,8 @@ impl<O: Objective> Learner<O> {
 
     /// Returns the metric that early stopping watches, with the sign that makes lower better, if it is finite.
     pub(super) fn watched(&self, evaluation: &Evaluation) -> Result<Option<f64>, TrainError> {
-        let early_stopping = &self.config.early_stopping;
         let metric = self.config.watched();
-        if early_stopping.patience > 0 && !evaluation.metrics.contains_key(metric) {
+        if self.config.early_stopping.is_some() && !evaluation.metrics.contains_key(metric) {
             let found: Vec<String> = evaluation.metrics.keys().map(|name| format!("`{name}`")).collect();
             return Err(TrainError::NoMetric { metric: metric.to_owned(), found: found.join(", ") });
         }

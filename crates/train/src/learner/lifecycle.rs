@@ -32,15 +32,16 @@ impl<O: Objective> Learner<O> {
         self.stepper.process_group.connect_cards(&self.stepper.device)?;
         let owned = self.own_directory();
         self.stepper.process_group.all_ok(owned)?;
-        let (asked, compute) = (self.config.compute, self.stepper.compute);
+        let (asked, compute) = (self.config.compute.number_type(), self.stepper.compute);
         match (asked, compute) {
             (Compute::Auto, Compute::F32) => {}
             (Compute::Auto, compute) => tracing::info!("{}", chosen(compute)),
             (asked, compute) if asked != compute => tracing::warn!("{}", instead(asked, compute)),
             _ => {}
         }
-        if asked == Compute::Auto && compute != Compute::F16 && self.config.loss_scale != LossScaleConfig::default() {
-            tracing::warn!("`train.loss_scale` has no effect: products are made in {compute}, not in f16");
+        let scaling = self.config.compute.loss_scale();
+        if asked == Compute::Auto && compute != Compute::F16 && scaling != LossScaleConfig::default() {
+            tracing::warn!("the loss scaling of `train.compute` has no effect: products are made in {compute}, not in f16");
         }
         self.state.ranks = Some(self.begun_with());
         self.state.batching = Some(self.batching(batches));
@@ -122,7 +123,7 @@ impl<O: Objective> Learner<O> {
 
     /// Whether early stopping ends the run; never before there is a reference.
     pub(super) fn has_stalled(&self) -> bool {
-        self.config.early_stopping.is_over(self.state.reference, self.state.stalled)
+        self.config.is_over(self.state.reference, self.state.stalled)
     }
 
     /// Starts a checkpoint. Returns once the tensors are in host memory.

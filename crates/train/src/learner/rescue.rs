@@ -41,7 +41,7 @@ impl<O: Objective> Learner<O> {
             report.fill(&numbers);
             // Like `decide` and `log`.
             if let Some(scale) = &mut self.state.loss_scale {
-                scale.good(&self.config.loss_scale);
+                scale.good(&self.config.compute.loss_scale());
             }
             let _ = self.config.guard.judge(&mut self.state.guard, report.loss, report.norm);
             self.state.losses.add(&report.terms);

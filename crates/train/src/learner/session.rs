@@ -81,7 +81,7 @@ impl Session {
         if let Some(dir) = dir.filter(|_| owes_evaluation) {
             drop_evaluation(&dir.join(METRICS), state.step).map_err(io(dir))?;
         }
-        let stopped = config.early_stopping.is_over(state.reference, state.stalled);
+        let stopped = config.is_over(state.reference, state.stalled);
         let going_on = owes_evaluation || (state.step < steps && !stopped);
         let open = |dir| {
             let mut records = Records::open(dir, from, config.csv, config.tensorboard && going_on).map_err(io(dir))?;

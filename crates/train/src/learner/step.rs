@@ -180,7 +180,7 @@ impl<O: Objective> Learner<O> {
         let StepReport { step, loss, norm, .. } = *report;
         if let Some(scale) = &mut self.state.loss_scale {
             if loss.is_finite() && norm.is_finite() {
-                scale.good(&self.config.loss_scale);
+                scale.good(&self.config.compute.loss_scale());
             } else if scale.overflow() {
                 return Ok(StepOutcome::Skipped);
             }

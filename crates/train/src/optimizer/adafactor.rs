@@ -1,20 +1,14 @@
 //! Adafactor.
 
+use super::AdafactorConfig;
+use super::algorithm::ADAFACTOR;
 use super::rule::{Update, UpdateRule};
-use super::{AdafactorConfig, OptimizerConfig, OptimizerName};
 use burn::tensor::Tensor;
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 
-/// Adafactor (Shazeer and Stern, 2018), like `transformers.Adafactor` with `relative_step=False`: running means of the
-/// squared gradients of each row and each column over the last two axes, and of each element for a vector.
-///
-/// Weight decay is as in AdamW: in units of the learning rate, on matrices alone. With `scale_parameter` it is in units
-/// of the scaled rate.
-pub(super) struct Adafactor(AdafactorConfig);
-
-impl Adafactor {
+impl AdafactorConfig {
     /// State with a mean of the updates, by `beta1`.
-    pub const AVERAGED_STATE: &'static [&'static str] = &["row", "column", "change"];
+    pub(super) const AVERAGED_STATE: &'static [&'static str] = &["row", "column", "change"];
 
     fn controlled_step(
         &self,
@@ -22,14 +16,13 @@ impl Adafactor {
         gradient_scale: f64,
         control: Option<&StepControl>,
     ) -> (Tensor<1>, Vec<Tensor<1>>) {
-        let config = &self.0;
         let rule = AdafactorRule {
             learning_rate: update.learning_rate,
-            beta1: config.beta1.unwrap_or(0.0),
-            decay_rate: config.decay_rate,
-            epsilon: config.epsilon1,
-            clip_threshold: config.clip_threshold,
-            scale: config.scale_parameter.then_some(config.epsilon2),
+            beta1: self.beta1.unwrap_or(0.0),
+            decay_rate: self.decay_rate,
+            epsilon: self.epsilon1,
+            clip_threshold: self.clip_threshold,
+            scale: self.scale_parameter.then_some(self.epsilon2),
             weight_decay: update.weight_decay,
             step: update.number,
             gradient_scale,
@@ -44,22 +37,24 @@ impl Adafactor {
     }
 }
 
+/// Adafactor (Shazeer and Stern, 2018), like `transformers.Adafactor` with `relative_step=False`: running means of the
+/// squared gradients of each row and each column over the last two axes, and of each element for a vector.
+///
+/// Weight decay is as in AdamW: in units of the learning rate, on matrices alone. With `scale_parameter` it is in units
+/// of the scaled rate.
+///
 /// Not elementwise: the state of a matrix covers whole rows and columns.
-impl UpdateRule for Adafactor {
-    const NAME: &'static str = OptimizerName::ADAFACTOR.as_str();
+impl UpdateRule for AdafactorConfig {
+    const NAME: &'static str = ADAFACTOR;
     const STATE: &'static [&'static str] = &["row", "column"];
 
-    fn new(config: &OptimizerConfig) -> Result<Self, String> {
-        Ok(Self(config.adafactor.clone()))
-    }
-
     fn state(&self) -> &'static [&'static str] {
-        if self.0.beta1.is_some() { Self::AVERAGED_STATE } else { Self::STATE }
+        if self.beta1.is_some() { Self::AVERAGED_STATE } else { Self::STATE }
     }
 
     fn lengths(&self, shape: &[usize]) -> Vec<usize> {
         let [batch, rows, columns] = matrices(shape);
-        let changes = self.0.beta1.map(|_| batch * rows * columns);
+        let changes = self.beta1.map(|_| batch * rows * columns);
         [batch * rows, batch * columns].into_iter().chain(changes).collect()
     }
 
@@ -90,7 +85,7 @@ fn matrices(shape: &[usize]) -> [usize; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GradientSum, Optimizer};
+    use crate::{Algorithm, GradientSum, Optimizer, OptimizerConfig};
     use burn::module::{Module, Param};
     use burn::tensor::{Device, TensorData};
     use serde::Deserialize;
@@ -153,8 +148,7 @@ mod tests {
 
     fn optimizer(adafactor: AdafactorConfig, weight_decay: f64) -> Optimizer {
         Optimizer::new(&OptimizerConfig {
-            name: OptimizerName::ADAFACTOR,
-            adafactor,
+            algorithm: Algorithm::Adafactor(adafactor),
             weight_decay,
             ..Default::default()
         })
@@ -225,28 +219,29 @@ mod tests {
     fn its_state_is_a_row_and_a_column_where_adamws_is_two_matrices() {
         let bytes = |config: &OptimizerConfig, shape: &[usize]| config.state_bytes(shape);
         let adamw = OptimizerConfig::default();
-        let adafactor = OptimizerConfig { name: OptimizerName::ADAFACTOR, ..adamw.clone() };
+        let with = |config| OptimizerConfig { algorithm: Algorithm::Adafactor(config), ..Default::default() };
+        let adafactor = with(AdafactorConfig::default());
         assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[51_865, 384])), [159_329_284, 209_000]);
         assert_eq!([&adamw, &adafactor].map(|config| bytes(config, &[384])), [3076, 1544]);
         // A convolution of width 3 over pairs of channels: the last two axes, as in transformers.
         assert_eq!(bytes(&adafactor, &[384, 80, 3]), 4 * (384 * 80 + 384 * 3 + 1));
-        let mut averaged = adafactor;
-        averaged.adafactor.beta1 = Some(0.9);
+        let averaged = with(AdafactorConfig { beta1: Some(0.9), ..Default::default() });
         assert_eq!(bytes(&averaged, &[51_865, 384]), 209_000 + 4 * 51_865 * 384);
     }
 
     #[test]
     fn what_it_holds_is_what_it_says_it_holds() {
         let (fixture, device) = (fixture(), Device::default().autodiff());
-        for name in [OptimizerName::ADAMW, OptimizerName::ADAFACTOR] {
-            let config = OptimizerConfig { name, ..Default::default() };
+        for algorithm in [Algorithm::default(), Algorithm::Adafactor(AdafactorConfig::default())] {
+            let name = algorithm.name();
+            let config = OptimizerConfig { algorithm, ..Default::default() };
             let mut optimizer = Optimizer::new(&config);
             let model = begin(&fixture, &device);
             let mut gradients = gradients(&model, &fixture.steps[0].1, &device);
             optimizer.step(model, &mut gradients, 0.1);
             let held: usize = optimizer.to_tensors().values().map(|tensor| 4 * tensor.data.len()).sum();
             let said: usize = fixture.begin.values().map(|array| config.state_bytes(&array.shape)).sum();
-            assert_eq!(held, said, "{name:?}");
+            assert_eq!(held, said, "{name}");
         }
     }
 }

@@ -1,25 +1,16 @@
 //! AdamW.
 
+use super::AdamWConfig;
+use super::algorithm::ADAMW;
 use super::rule::{Update, UpdateRule};
-use super::{OptimizerConfig, OptimizerName};
 use burn::tensor::Tensor;
 use undertone_ops::{AdamWRule, AdamWStep, Moments, StepControl, adamw};
 
 /// AdamW (Loshchilov and Hutter, 2019): running means of each element's gradient and squared gradient.
-pub(super) struct AdamW {
-    beta1: f64,
-    beta2: f64,
-    epsilon: f64,
-}
-
-impl UpdateRule for AdamW {
-    const NAME: &'static str = OptimizerName::ADAMW.as_str();
+impl UpdateRule for AdamWConfig {
+    const NAME: &'static str = ADAMW;
     const STATE: &'static [&'static str] = &["m", "v"];
     const IS_ELEMENTWISE: bool = true;
-
-    fn new(config: &OptimizerConfig) -> Result<Self, String> {
-        Ok(Self { beta1: config.beta1, beta2: config.beta2, epsilon: config.epsilon })
-    }
 
     fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
         self.steps(vec![update], 1.0, None).remove(0)

@@ -2,16 +2,18 @@
 
 mod adafactor;
 mod adamw;
+mod algorithm;
 mod config;
 mod groups;
-mod name;
 pub mod registry;
 mod rule;
+mod scaling;
 mod settings;
 
-pub use config::{AdafactorConfig, LrScaling, OptimizerConfig};
+pub use algorithm::Algorithm;
+pub use config::{AdafactorConfig, AdamWConfig, OptimizerConfig};
 pub use groups::{GroupConfig, Pattern};
-pub use name::OptimizerName;
+pub use scaling::{LrScaling, LrScalingConfig};
 
 use crate::GradientSum;
 use crate::shard::Shard;
@@ -59,7 +61,7 @@ impl Optimizer {
     /// Makes an optimizer. State is created with the first gradient of each parameter.
     ///
     /// # Panics
-    /// If [`OptimizerConfig::validate`] refuses the configuration's `options`.
+    /// If [`OptimizerConfig::validate`] refuses the keys of a registered rule.
     pub fn new(config: &OptimizerConfig) -> Self {
         Self { config: config.clone(), rule: config.rule(), state: BTreeMap::new(), moved: Vec::new(), shard: None }
     }
@@ -211,7 +213,7 @@ impl Optimizer {
 
 impl OptimizerConfig {
     fn rule(&self) -> Box<dyn DynRule> {
-        registry::rule(self).unwrap_or_else(|reason| panic!("a configuration that was not checked: {reason}"))
+        self.algorithm.rule().unwrap_or_else(|reason| panic!("a configuration that was not checked: {reason}"))
     }
 
     /// Whether the update of an element depends on no other element, so that the state can be sharded.
@@ -400,9 +402,9 @@ mod tests {
         let group = |pattern: &str, lr| -> GroupConfig {
             serde_json::from_value(serde_json::json!({"match": pattern, "lr": lr})).expect("a group")
         };
-        for name in [OptimizerName::ADAMW, OptimizerName::ADAFACTOR] {
+        for algorithm in [Algorithm::default(), Algorithm::Adafactor(AdafactorConfig::default())] {
             let config = OptimizerConfig {
-                name,
+                algorithm,
                 lr: 1e-3,
                 weight_decay: 0.0,
                 groups: vec![group("^router\\.", 5e-3), group("^heads\\.1", 1.0), group("heads", 2e-3)],

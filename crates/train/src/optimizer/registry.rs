@@ -2,22 +2,27 @@
 //!
 //! ```
 //! use burn::tensor::Tensor;
+//! use serde::Deserialize;
+//! use undertone_train::TrainConfig;
 //! use undertone_train::optimizer::registry::{self, Update, UpdateRule};
-//! use undertone_train::{OptimizerConfig, TrainConfig};
 //!
 //! /// Lion (Chen et al., 2023): the sign of a mean of gradients, one number of state for each parameter.
+//! #[derive(Deserialize)]
+//! #[serde(default, deny_unknown_fields)]
 //! struct Lion {
 //!     beta1: f64,
 //!     beta2: f64,
 //! }
 //!
+//! impl Default for Lion {
+//!     fn default() -> Self {
+//!         Self { beta1: 0.9, beta2: 0.99 }
+//!     }
+//! }
+//!
 //! impl UpdateRule for Lion {
 //!     const NAME: &'static str = "lion";
 //!     const STATE: &'static [&'static str] = &["mean"];
-//!
-//!     fn new(config: &OptimizerConfig) -> Result<Self, String> {
-//!         Ok(Self { beta1: config.beta1, beta2: config.beta2 })
-//!     }
 //!
 //!     fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
 //!         let (gradient, mean) = (update.gradient, update.state[0].clone());
@@ -28,23 +33,19 @@
 //! }
 //!
 //! registry::register::<Lion>()?;
-//! // In YAML: `train: {optimizer: {name: lion, lr: 1.0e-4}}`.
-//! let config: TrainConfig = serde_json::from_str(r#"{"optimizer": {"name": "lion", "lr": 1.0e-4}}"#)?;
+//! // In YAML: `train: {optimizer: {name: lion, lr: 1.0e-4, beta2: 0.98}}`.
+//! let config: TrainConfig = serde_json::from_str(r#"{"optimizer": {"name": "lion", "lr": 1.0e-4, "beta2": 0.98}}"#)?;
 //! config.optimizer.validate()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub use super::rule::{Update, UpdateRule};
 
+use super::algorithm::read_keys;
 use super::rule::DynRule;
-use super::{OptimizerConfig, OptimizerName, adafactor::Adafactor, adamw::AdamW};
-use crate::config_error::TrainConfigError;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use super::{AdafactorConfig, AdamWConfig};
+use serde_json::{Map, Value};
 use std::any::TypeId;
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use undertone_registry::{Kind, NameTaken, Registry, Unknown};
 
@@ -56,76 +57,51 @@ pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
     OPTIMIZERS.register(Entry::of::<R>())
 }
 
-/// Makes the rule of a configuration.
-pub(super) fn rule(config: &OptimizerConfig) -> Result<Box<dyn DynRule>, String> {
-    (OPTIMIZERS.get(config.name.as_str()).map_err(|error| error.to_string())?.make)(config)
+/// Makes a rule from its keys.
+///
+/// # Errors
+/// The reason why the rule refuses them.
+pub(super) fn make(name: &str, keys: &Map<String, Value>) -> Result<Box<dyn DynRule>, String> {
+    (OPTIMIZERS.get(name).map_err(|error| error.to_string())?.make)(keys)
 }
 
 /// Returns the registered name that equals `text`.
-fn name(text: &str) -> Result<&'static str, Unknown> {
+pub(super) fn name(text: &str) -> Result<&'static str, Unknown> {
     OPTIMIZERS.get(text).map(|entry| entry.name)
 }
 
-impl OptimizerConfig {
-    /// Checks that the optimizer accepts the `options`.
-    pub(super) fn validate_options(&self) -> Result<(), TrainConfigError> {
-        let refused = |rule: &str| TrainConfigError {
-            key: "optimizer.options".into(),
-            value: Value::from(self.options.clone()).to_string(),
-            rule: rule.into(),
-        };
-        if self.name.is_built_in() && !self.options.is_empty() {
-            return Err(refused("it is for optimizers that were registered: leave it out"));
-        }
-        rule(self).map(drop).map_err(|rule| refused(&rule))
-    }
-}
-
 /// Names of all optimizers.
-fn names() -> Vec<&'static str> {
+pub(super) fn names() -> Vec<&'static str> {
     OPTIMIZERS.all().iter().map(|entry| entry.name).collect()
-}
-
-impl JsonSchema for OptimizerName {
-    fn schema_name() -> Cow<'static, str> {
-        "OptimizerName".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "enum": names()})
-    }
-}
-
-impl<'de> Deserialize<'de> for OptimizerName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        name(&text).map(OptimizerName::registered).map_err(D::Error::custom)
-    }
 }
 
 /// Returns the name of the optimizer whose state has these parts.
 pub(super) fn title(parts: &BTreeSet<&str>) -> &'static str {
     let are = |known: &[&str]| parts.len() == known.len() && known.iter().all(|part| parts.contains(part));
-    if are(Adafactor::AVERAGED_STATE) {
+    if are(AdafactorConfig::AVERAGED_STATE) {
         return "adafactor with `beta1`";
     }
     OPTIMIZERS.all().iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
 }
 
 static OPTIMIZERS: Registry<Entry> =
-    Registry::new("optimizer", || vec![Entry::of::<AdamW>(), Entry::of::<Adafactor>()]);
+    Registry::new("optimizer", || vec![Entry::of::<AdamWConfig>(), Entry::of::<AdafactorConfig>()]);
 
 #[derive(Clone)]
 struct Entry {
     name: &'static str,
     of: TypeId,
     state: &'static [&'static str],
-    make: fn(&OptimizerConfig) -> Result<Box<dyn DynRule>, String>,
+    make: fn(&Map<String, Value>) -> Result<Box<dyn DynRule>, String>,
 }
 
 impl Entry {
     fn of<R: UpdateRule>() -> Self {
-        let make = |config: &OptimizerConfig| Ok(Box::new(R::new(config)?) as Box<dyn DynRule>);
+        let make = |keys: &Map<String, Value>| {
+            let rule: R = read_keys(keys)?;
+            rule.validate()?;
+            Ok(Box::new(rule) as Box<dyn DynRule>)
+        };
         Self { name: R::NAME, of: TypeId::of::<R>(), state: R::STATE, make }
     }
 }
@@ -145,23 +121,30 @@ impl PartialEq for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GradientSum, Optimizer};
+    use crate::{GradientSum, Optimizer, OptimizerConfig};
     use burn::module::{Module, Param};
     use burn::tensor::{Device, Tensor};
     use undertone_ops::{StepControl, StepRules};
 
-    /// Gradient descent with momentum, whose decay is in `options`.
+    /// Gradient descent with momentum.
+    #[derive(serde::Deserialize)]
+    #[serde(default, deny_unknown_fields)]
     struct Momentum {
         kept: f64,
+    }
+
+    impl Default for Momentum {
+        fn default() -> Self {
+            Self { kept: 0.5 }
+        }
     }
 
     impl UpdateRule for Momentum {
         const NAME: &'static str = "momentum";
         const STATE: &'static [&'static str] = &["velocity"];
 
-        fn new(config: &OptimizerConfig) -> Result<Self, String> {
-            let kept = config.options.get("kept").map_or(Some(0.5), |kept| kept.as_f64());
-            kept.map(|kept| Self { kept }).ok_or_else(|| "`kept` is no number".into())
+        fn validate(&self) -> Result<(), String> {
+            if self.kept < 1.0 { Ok(()) } else { Err("`kept`: it must be below 1".into()) }
         }
 
         fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
@@ -175,9 +158,10 @@ mod tests {
         place: Param<Tensor<1>>,
     }
 
-    fn config(options: serde_json::Value) -> OptimizerConfig {
+    fn config(own: serde_json::Value) -> OptimizerConfig {
         register::<Momentum>().expect("registered");
-        let keys = serde_json::json!({"name": "momentum", "clip_norm": 0.0, "options": options});
+        let mut keys = serde_json::json!({"name": "momentum", "clip_norm": 0.0});
+        keys.as_object_mut().expect("keys").extend(own.as_object().expect("keys").clone());
         serde_json::from_value(keys).expect("a configuration")
     }
 
@@ -224,12 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_it_does_not_know_are_refused() {
-        let refused = config(serde_json::json!({"kept": "long"})).validate().expect_err("refused");
-        assert_eq!((refused.key.as_ref(), refused.rule.as_ref()), ("optimizer.options", "`kept` is no number"));
-        let options = [("kept".to_owned(), 0.into())].into_iter().collect();
-        let built_in = OptimizerConfig { options, ..Default::default() };
-        assert_eq!(built_in.validate().expect_err("refused").key, "optimizer.options");
+    fn keys_that_it_does_not_know_are_refused() {
+        for (keys, culprit, rule) in [
+            (serde_json::json!({"kept": "long"}), "optimizer.kept", "invalid type: string"),
+            (serde_json::json!({"kept": 1.5}), "optimizer.kept", "it must be below 1"),
+            (serde_json::json!({"keep": 0.5}), "optimizer.keep", "unknown field `keep`, expected `kept`"),
+        ] {
+            let refused = config(keys).validate().expect_err("refused");
+            assert!(refused.key == culprit && refused.rule.starts_with(rule), "{refused}");
+        }
+        let kept = config(serde_json::json!({"kept": 0.25}));
+        assert_eq!(serde_json::to_value(&kept).expect("JSON")["kept"], 0.25);
         let unknown = serde_json::from_value::<OptimizerConfig>(serde_json::json!({"name": "lyon"}));
         assert!(unknown.expect_err("refused").to_string().contains("`adamw`, `adafactor`"));
     }

@@ -1,13 +1,16 @@
 //! Interface of update rules.
 
-use super::OptimizerConfig;
 use burn::tensor::Tensor;
+use serde::de::DeserializeOwned;
 use undertone_ops::StepControl;
 
-/// Update rule of one parameter. A type that implements it, and one call of [`register`](super::registry::register), add an optimizer that YAML
-/// can name. The Learner does the rest: accumulation, clipping, the schedule, groups, guards, and saving and restoring
-/// state.
-pub trait UpdateRule: Send + Sync + Sized + 'static {
+/// Update rule of one parameter. A type that implements it, and one call of [`register`](super::registry::register), add
+/// an optimizer that YAML can name. The Learner does the rest: accumulation, clipping, the schedule, groups, guards, and
+/// saving and restoring state.
+///
+/// The type is read from the keys beside `name` in `train.optimizer` that not all optimizers have. Derive `Deserialize`
+/// with `#[serde(default, deny_unknown_fields)]`, so that a key that it does not have is refused.
+pub trait UpdateRule: DeserializeOwned + Send + Sync + Sized + 'static {
     /// Name in configurations.
     const NAME: &'static str;
     /// Names of the state tensors in checkpoints.
@@ -16,12 +19,13 @@ pub trait UpdateRule: Send + Sync + Sized + 'static {
     /// `train.shard_optimizer`, and the rule receives parts of parameters as vectors.
     const IS_ELEMENTWISE: bool = false;
 
-    /// Makes the rule from its settings in `train.optimizer`. Settings that no other optimizer has are under `options`
-    /// there.
+    /// Checks its keys.
     ///
     /// # Errors
-    /// A sentence on the invalid setting.
-    fn new(config: &OptimizerConfig) -> Result<Self, String>;
+    /// A sentence on the invalid value, which may begin with the key: "`beta1`: it must be below 1".
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Number of elements of each state tensor for a parameter of this shape. They begin at zero.
     fn lengths(&self, shape: &[usize]) -> Vec<usize> {

@@ -1,6 +1,6 @@
 //! Settings of each parameter, from its group, LoRA+ or the optimizer.
 
-use super::{LrScaling, OptimizerConfig};
+use super::{LrScalingConfig, OptimizerConfig};
 use crate::config_error::TrainConfigError;
 use undertone_store::ParameterInfo;
 
@@ -20,7 +20,7 @@ impl OptimizerConfig {
     /// When a group is the first match of no trainable parameter, there is no B matrix for LoRA+ to move, or
     /// [`for_batch`](Self::for_batch) was forgotten.
     pub fn check(&self, parameters: &[ParameterInfo]) -> Result<(), TrainConfigError> {
-        if self.lr_scaling != LrScaling::None {
+        if self.lr_scaling != LrScalingConfig::None {
             let rule = "the Learner knows no batch size: give it what `OptimizerConfig::for_batch` makes of it";
             return Err(TrainConfigError::new("optimizer.lr_scaling", &self.lr_scaling, rule));
         }
@@ -137,7 +137,7 @@ mod tests {
         let frozen = parameters(&["encoder.weight", "!layers.0.lora.lora_b"]);
         let error = refusal(OptimizerConfig { lora_plus_ratio: Some(2.0), ..config(Vec::new()) }, &frozen);
         assert!(error.contains("`train.optimizer.lora_plus_ratio` is 2.0") && error.contains("encoder"), "{error}");
-        let unscaled = OptimizerConfig { lr_scaling: LrScaling::Sqrt, base_batch: Some(1), ..config(Vec::new()) };
+        let unscaled = OptimizerConfig { lr_scaling: LrScalingConfig::Sqrt { base_batch: 1 }, ..config(Vec::new()) };
         assert!(refusal(unscaled, &some).contains("lr_scaling"));
     }
 

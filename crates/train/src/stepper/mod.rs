@@ -68,7 +68,7 @@ impl<O: Objective> Stepper<O> {
             objective,
             model: Some(model.train()),
             device: device.clone().autodiff(),
-            compute: config.compute.on(device),
+            compute: config.compute.number_type().on(device),
             optimizer,
             ema: config.ema_decay.map(Ema::new),
             process_group,

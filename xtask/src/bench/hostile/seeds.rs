@@ -393,8 +393,8 @@ train:
   epochs: 2
   accumulation: 4
   compute: bf16
-  optimizer: {name: adafactor, lr: 1.0e-4, schedule: wsd, decay_share: 0.2, warmup_steps: 10, clip_norm: 1.0}
-  guard: {on_nan: rollback, on_spike: skip}
+  optimizer: {name: adafactor, lr: 1.0e-4, decay_rate: -0.8, schedule: {type: wsd, decay_share: 0.2}, warmup_steps: 10, clip_norm: 1.0}
+  guard: {on_nan: rollback, on_spike: {type: skip, factor: 8, limit: 3}}
   ema_decay: 0.999
   early_stopping: {patience: 5, metric: loss}
   evaluate: {every: 100, metrics: [cer, wer, loss]}

@@ -1,0 +1,112 @@
+//! Choices of a configuration: maps whose further keys depend on the kind that they name.
+//!
+//! A layer that names another kind than the layers below it replaces their keys. Where it names none, its keys are added to theirs.
+
+use super::keys::{dict_mut, find, find_mut, join, map_mut};
+use figment::value::{Dict, Value};
+use undertone_train::OptimizerConfig;
+
+/// A map whose further keys depend on the kind that it names.
+pub(super) struct Choice {
+    /// Path; in `train` sections, that within the section.
+    pub path: &'static str,
+    /// Key of the name.
+    pub tag: &'static str,
+    /// Kind without a name.
+    pub usual: &'static str,
+}
+
+const fn choice(path: &'static str, usual: &'static str) -> Choice {
+    Choice { path, tag: "type", usual }
+}
+
+/// Choices of every `train` section.
+pub(super) const OF_TRAIN: [Choice; 6] = [
+    Choice { path: "optimizer", tag: "name", usual: "adamw" },
+    choice("optimizer.schedule", "cosine"),
+    choice("optimizer.lr_scaling", "none"),
+    choice("compute", "auto"),
+    choice("guard.on_nan", "stop"),
+    choice("guard.on_spike", "warn"),
+];
+
+/// Choices outside `train` sections.
+pub(super) const OTHERS: [Choice; 4] = [
+    Choice { path: "data.cache", tag: "what", usual: "off" },
+    choice("router.gates", "hard"),
+    choice("phases.2.gates", "soft"),
+    choice("phases.3.gates", "gumbel"),
+];
+
+/// Sections with the keys of `train`, except for those of tasks, and the sections that each of them changes.
+pub(super) const TRAIN: [(&str, &[&str]); 7] = [
+    ("train", &[]),
+    ("phases.1.train", &["train"]),
+    ("phases.2.train", &["train"]),
+    ("phases.3.train", &["train"]),
+    ("phases.baselines.head", &["phases.1.train", "train"]),
+    ("phases.baselines.shared", &["phases.1.train", "train"]),
+    ("phases.baselines.full", &["phases.1.train", "train"]),
+];
+
+/// Section that the `train` of a task changes.
+pub(super) const OF_TASKS: &[&str] = &["phases.1.train", "train"];
+
+/// Applies `settle_at` to all layers of a configuration, lowest first.
+pub(super) fn settle(layers: &mut [Dict]) {
+    TRAIN.iter().for_each(|(section, _)| settle_train(layers, section));
+    OTHERS.iter().for_each(|choice| settle_at(layers, choice.path, choice));
+    for task in layers.iter_mut().flat_map(tasks_mut) {
+        if let Some(train) = task.get_mut("train").and_then(dict_mut) {
+            settle_train(std::slice::from_mut(train), "");
+        }
+    }
+}
+
+/// Applies `settle_at` to the choices of a `train` section.
+pub(super) fn settle_train(layers: &mut [Dict], section: &str) {
+    OF_TRAIN.iter().for_each(|choice| settle_at(layers, &join(section, choice.path), choice));
+}
+
+/// Returns the tasks in a layer.
+pub(super) fn tasks_mut(layer: &mut Dict) -> impl Iterator<Item = &mut Dict> {
+    let tasks: &mut [Value] = match layer.get_mut("tasks") {
+        Some(Value::Array(_, tasks)) => tasks,
+        _ => &mut [],
+    };
+    tasks.iter_mut().filter_map(dict_mut)
+}
+
+/// Returns the kind that a value names.
+pub(super) fn named<'a>(value: &'a Value, choice: &Choice) -> Option<&'a str> {
+    value.as_str().or_else(|| value.as_dict()?.get(choice.tag)?.as_str())
+}
+
+/// Makes layers that can be merged key by key: a name alone becomes a map, and where a layer names another kind than those below it,
+/// theirs lose the keys of their kind.
+fn settle_at(layers: &mut [Dict], path: &str, choice: &Choice) {
+    let mut below: Option<String> = None;
+    for index in 0..layers.len() {
+        if let Some(value) = find_mut(&mut layers[index], path)
+            && let Some(name) = value.as_str().map(str::to_owned)
+        {
+            *value = Dict::from([(choice.tag.to_owned(), name.into())]).into();
+        }
+        let Some(name) = find(&layers[index], path).and_then(|value| named(value, choice)).map(str::to_owned) else {
+            continue;
+        };
+        if below.as_deref().unwrap_or(choice.usual) != name {
+            layers[..index].iter_mut().for_each(|layer| drop_kind(layer, path, choice));
+        }
+        below = Some(name);
+    }
+}
+
+/// Removes the name and the keys of a kind.
+fn drop_kind(layer: &mut Dict, path: &str, choice: &Choice) {
+    // The kinds of optimizers have most keys in common.
+    let kept = if choice.tag == "name" { OptimizerConfig::common_keys() } else { Vec::new() };
+    if let Some(keys) = map_mut(layer, path) {
+        keys.retain(|key, _| kept.contains(key));
+    }
+}

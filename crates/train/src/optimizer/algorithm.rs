@@ -1,0 +1,169 @@
+//! Update rules by name, each with keys of its own.
+
+use super::registry;
+use super::rule::DynRule;
+use super::{AdafactorConfig, AdamWConfig, OptimizerConfig};
+use crate::config_error::TrainConfigError;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+/// Update rule, with its own keys: in YAML they stand beside `name` in `train.optimizer`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Algorithm {
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019): two state values per element.
+    AdamW(AdamWConfig),
+    /// Adafactor (Shazeer and Stern, 2018): one state value for each row and column of a matrix.
+    Adafactor(AdafactorConfig),
+    /// A rule that another crate has registered.
+    Registered {
+        /// Its name.
+        name: &'static str,
+        /// Its keys.
+        keys: Map<String, Value>,
+    },
+}
+
+/// Name of [`Algorithm::AdamW`].
+pub(super) const ADAMW: &str = "adamw";
+/// Name of [`Algorithm::Adafactor`].
+pub(super) const ADAFACTOR: &str = "adafactor";
+
+impl Default for Algorithm {
+    fn default() -> Self {
+        Self::AdamW(AdamWConfig::default())
+    }
+}
+
+impl Algorithm {
+    /// Returns the name in configurations.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AdamW(_) => ADAMW,
+            Self::Adafactor(_) => ADAFACTOR,
+            Self::Registered { name, .. } => name,
+        }
+    }
+
+    /// # Errors
+    /// Names the key of an invalid value.
+    pub(super) fn validate(&self) -> Result<(), TrainConfigError> {
+        match self {
+            Self::AdamW(config) => config.validate(),
+            Self::Adafactor(config) => config.validate(),
+            Self::Registered { name, keys } => registry::make(name, keys).map(drop).map_err(|reason| {
+                let (key, rule) = named(&reason).unwrap_or(("name", &reason));
+                let value = keys.get(key).map_or_else(|| format!("`{name}`"), Value::to_string);
+                TrainConfigError { key: format!("optimizer.{key}").into(), value, rule: rule.to_owned() }
+            }),
+        }
+    }
+
+    /// # Errors
+    /// The reason why a registered rule refuses its keys.
+    pub(super) fn rule(&self) -> Result<Box<dyn DynRule>, String> {
+        match self {
+            Self::AdamW(config) => Ok(Box::new(config.clone())),
+            Self::Adafactor(config) => Ok(Box::new(config.clone())),
+            Self::Registered { name, keys } => registry::make(name, keys),
+        }
+    }
+
+    fn read(name: &str, keys: Map<String, Value>) -> Result<Self, String> {
+        let unknown = |reason: String, usual: Self| match named(&reason) {
+            Some((key, rule)) if rule.starts_with("unknown field") => {
+                let known = OptimizerConfig { algorithm: usual, ..Default::default() }.keys().join(", ");
+                format!("`{key}`: there is no such key with `name: {name}`; the keys here are {known}")
+            }
+            _ => reason,
+        };
+        match name {
+            ADAMW => read_keys(&keys).map(Self::AdamW).map_err(|reason| unknown(reason, Self::default())),
+            ADAFACTOR => read_keys(&keys)
+                .map(Self::Adafactor)
+                .map_err(|reason| unknown(reason, Self::Adafactor(AdafactorConfig::default()))),
+            name => {
+                let name = registry::name(name).map_err(|error| format!("`name`: {error}"))?;
+                Ok(Self::Registered { name, keys })
+            }
+        }
+    }
+}
+
+/// Reads the keys of a rule.
+///
+/// # Errors
+/// Begins with the key that is unknown or has an invalid value: "`beta1`: invalid type".
+pub(super) fn read_keys<T: DeserializeOwned>(keys: &Map<String, Value>) -> Result<T, String> {
+    let read = |keys: Map<String, Value>| serde_json::from_value::<T>(keys.into());
+    let alone = |(key, value): (&String, &Value)| {
+        let error = read(Map::from_iter([(key.clone(), value.clone())])).err()?.to_string();
+        (!error.starts_with("missing field")).then(|| format!("`{key}`: {error}"))
+    };
+    read(keys.clone()).map_err(|error| keys.iter().find_map(alone).unwrap_or_else(|| error.to_string()))
+}
+
+/// Splits what [`read_keys`] says into key and problem.
+fn named(reason: &str) -> Option<(&str, &str)> {
+    reason.strip_prefix('`')?.split_once("`: ")
+}
+
+impl Serialize for Algorithm {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let keys = match self {
+            Self::AdamW(config) => serde_json::to_value(config),
+            Self::Adafactor(config) => serde_json::to_value(config),
+            Self::Registered { keys, .. } => Ok(keys.clone().into()),
+        };
+        let mut named = Map::from_iter([("name".to_owned(), self.name().into())]);
+        if let Value::Object(keys) = keys.map_err(serde::ser::Error::custom)? {
+            named.extend(keys);
+        }
+        named.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Algorithm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut keys = Map::deserialize(deserializer)?;
+        let name = match keys.remove("name") {
+            None => ADAMW.to_owned(),
+            Some(Value::String(name)) => name,
+            Some(other) => return Err(D::Error::custom(format!("`name`: invalid type: {other}, expected a name"))),
+        };
+        Self::read(&name, keys).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Algorithm {
+    fn schema_name() -> Cow<'static, str> {
+        "Algorithm".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let built_in = |name: &str, mut keys: Schema, required: &[&str]| {
+            // The keys of all optimizers stand beside these.
+            keys.remove("additionalProperties");
+            keys.remove("title");
+            keys.insert("required".into(), json!(required));
+            if let Some(properties) = keys.get_mut("properties").and_then(Value::as_object_mut) {
+                properties.insert("name".into(), json!({"type": "string", "const": name}));
+            }
+            keys.to_value()
+        };
+        let mut kinds = vec![
+            built_in(ADAMW, AdamWConfig::json_schema(generator), &[]),
+            built_in(ADAFACTOR, AdafactorConfig::json_schema(generator), &["name"]),
+        ];
+        let others = registry::names().into_iter().filter(|name| ![ADAMW, ADAFACTOR].contains(name));
+        kinds.extend(others.map(|name| {
+            json!({
+                "type": "object", "description": "An optimizer of another crate, with keys of its own.",
+                "properties": {"name": {"type": "string", "const": name}}, "required": ["name"], "additionalProperties": true
+            })
+        }));
+        json_schema!({ "anyOf": kinds })
+    }
+}
