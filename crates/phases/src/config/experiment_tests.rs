@@ -82,9 +82,8 @@ fn elements_of_lists_are_set_by_name_or_number() {
 #[test]
 fn an_adapter_has_a_long_and_a_short_spelling_and_is_recorded_by_one() {
     let tasks = |adapter: &str| {
-        format!(
-            "train: {{optimizer: {{warmup_steps: 1}}}}\ntasks: [{{name: a, {adapter}data: {{train: {{synth: cw}}}}}}]"
-        )
+        let data = "data: {train: {synth: cw}, valid: {synth: cw}}";
+        format!("train: {{max_steps: 5, optimizer: {{warmup_steps: 1}}}}\ntasks: [{{name: a, {adapter}{data}}}]")
     };
     let (short, long) =
         ("lora: {r: 3, target_modules: [fc1]}, ", "adapter: {type: lora, r: 3, target_modules: [fc1]}, ");
