@@ -19,6 +19,9 @@ pub(super) struct Feed<'a, B: Batches> {
     held: Option<(usize, B::Batch)>,
 }
 
+/// This rank's batches of an optimizer step, and the plan of the step.
+type StepBatches<B> = (Vec<B>, Plan);
+
 /// This rank's batches up to some position in the epoch.
 struct Read<B> {
     batches: Vec<B>,
@@ -86,7 +89,7 @@ impl<O: Objective> Learner<O> {
         &mut self,
         feed: &mut Feed<B>,
         progress: &Progress,
-    ) -> Result<Option<(Vec<O::Batch>, Plan)>, TrainError> {
+    ) -> Result<Option<StepBatches<O::Batch>>, TrainError> {
         let _span = tracing::debug_span!("load", step = self.state.step + 1).entered();
         let (begin, mut empty) = ((self.state.epoch, self.state.cursor), 0);
         let (objective, process_group) = (&self.stepper.objective, &self.stepper.process_group);
