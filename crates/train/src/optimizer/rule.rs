@@ -4,9 +4,9 @@ use super::OptimizerConfig;
 use burn::tensor::Tensor;
 use undertone_ops::StepControl;
 
-/// Update rule of one parameter. A type that implements it, and one call of [`register`](super::registry::register), add an optimizer that YAML
-/// can name. The Learner does the rest: accumulation, clipping, the schedule, groups, guards, and saving and restoring
-/// state.
+/// Update rule of one parameter. A type that implements it, and one call of [`register`](super::registry::register), add
+/// an optimizer that YAML can name. The Learner does the rest: accumulation, clipping, the schedule, groups, guards, and
+/// saving and restoring state.
 pub trait UpdateRule: Send + Sync + Sized + 'static {
     /// Name in configurations.
     const NAME: &'static str;
