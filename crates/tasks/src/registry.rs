@@ -89,7 +89,7 @@ impl JsonSchema for HeadConfig {
 }
 
 impl<'de> Deserialize<'de> for HeadConfig {
-    /// Keys are JSON values until their kind is known.
+    /// Keys are JSON values until their kind is known; a number that is not finite is null there.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut keys = Map::deserialize(deserializer)?;
         let name = keys.shift_remove("type").ok_or_else(|| D::Error::missing_field("type"))?;
