@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use undertone::data::source::{self, SpeechSource};
 use undertone::metrics::registry::{self as metrics, TextMetric};
-use undertone::phases::backbone::{self, LoadText};
+use undertone::phases::backbone::{self, LoadSpeech, LoadText};
 use undertone::tasks::{self, TaskKind};
 use undertone::train::optimizer::registry::{self as optimizers, UpdateRule};
 
@@ -38,6 +38,11 @@ impl Kinds {
     /// Adds a text encoder architecture: `model: {backbone: name, path: folder}`.
     pub fn text_backbone(self, name: &'static str, load: LoadText) -> Self {
         self.noted(backbone::register(name, load))
+    }
+
+    /// Adds a speech encoder architecture: `model: {backbone: name, path: folder}`.
+    pub fn speech_backbone(self, name: &'static str, load: LoadSpeech) -> Self {
+        self.noted(backbone::register_speech(name, load))
     }
 
     /// Keeps the first error.

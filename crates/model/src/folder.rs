@@ -204,8 +204,11 @@ pub(crate) fn base_parameters<M: Module>(model: &M) -> BTreeMap<String, HostTens
     found
 }
 
-/// Reads the small files of a model that the folder has, by name.
-pub(crate) fn read_files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> {
+/// Reads the small files of a model that the folder has, such as `config.json` and `tokenizer.json`, by name.
+///
+/// # Errors
+/// When there is no such folder, or a file in it cannot be read.
+pub fn read_files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> {
     if !dir.is_dir() {
         return Err(FolderError::NoFolder(dir.to_owned()));
     }
@@ -238,6 +241,24 @@ pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>, Fo
 /// Formats a JSON file with indentation.
 pub(crate) fn pretty(json: Map<String, Value>) -> Vec<u8> {
     format!("{:#}\n", Value::Object(json)).into_bytes()
+}
+
+/// Writes the [small files](read_files) of a model and the weights of its network, a
+/// [box](crate::backbone::BoxedBackbone), atomically. The tensors are named by the paths of the parameters without the
+/// name of the box.
+///
+/// # Errors
+/// When `config.json` is no JSON object, or the file system reports an error.
+pub fn write_folder(
+    dir: &Path,
+    mut files: BTreeMap<String, Vec<u8>>,
+    network: &impl Module,
+    dtype: Dtype,
+) -> Result<(), FolderError> {
+    let config = files.remove("config.json").map(|bytes| object(&dir.join("config.json"), &bytes)).transpose()?;
+    let unboxed = |name: String| name.split_once('.').map(|(_, own)| own.to_owned()).unwrap_or(name);
+    let tensors = base_parameters(network).into_iter().map(|(name, tensor)| (unboxed(name), tensor)).collect();
+    Ok(write(dir, config.unwrap_or_default(), files, &tensors, dtype)?)
 }
 
 /// Writes a folder atomically. In an existing folder the model is replaced, and other files stay. `config.json` states

@@ -35,4 +35,4 @@ pub mod text_decoder;
 mod tokenizer_file;
 pub mod whisper;
 
-pub use folder::{FolderError, WrongSize, is_model_file};
+pub use folder::{FolderError, WrongSize, is_model_file, read_files, write_folder};

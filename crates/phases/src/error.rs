@@ -2,8 +2,8 @@
 
 use crate::config::NONE;
 use crate::config::TaskConfig;
-use crate::run::{AdapterFolderError as FolderError, BackboneError, TextDataError};
-use crate::{ConfigError, SpeechError, Split, TranscribeError};
+use crate::run::{AdapterFolderError as FolderError, TextDataError};
+use crate::{ConfigError, SourceError, SpeechError, Split, TranscribeError};
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{LoaderError, MixtureError};
@@ -246,6 +246,20 @@ pub enum RunError {
     /// The analysis of the results failed.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
+}
+
+/// Reason why there is no backbone.
+#[derive(Debug, thiserror::Error)]
+pub enum BackboneError {
+    /// The source of the model fails.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The spelling map cannot be read.
+    #[error(transparent)]
+    Spellings(#[from] NormalizerError),
+    /// A setting has no effect on the backbone.
+    #[error("{0}")]
+    Setting(String),
 }
 
 fn at(step: Option<u64>) -> String {

@@ -45,13 +45,13 @@ mod vocabulary;
 mod work;
 
 pub use alignment::{Alignment, AlignmentConfig, ELEMENTS};
-pub use batch::{WhisperBatch, WhisperCollate};
+pub use batch::{SpeechBatch, SpeechCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
     ConfigError, DataConfig, Experiment, Initializer, LongAudio, LossConfig, ModelConfig, ModelSource, Normalizer, Pad,
     RunConfig, SourceConfig, SourceError, Sources, Split, StageConfig, Synth, TokenizerConfig, Trainable,
 };
-pub use error::RunError;
+pub use error::{BackboneError, RunError};
 pub use fill_cache::{FillError, Filled, fill_cache};
 pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;

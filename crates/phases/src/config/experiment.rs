@@ -2,6 +2,7 @@
 
 use super::layers::{YamlFile, check_depth, sentence, set};
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
+use crate::backbone::Architecture;
 use burn::tensor::Device;
 use figment::Figment;
 use figment::providers::{Env, Serialized};
@@ -82,6 +83,15 @@ fn usual_keys() -> serde_json::Value {
     })
 }
 
+/// Returns the architecture of the folder that `model` names, if the configuration gives none.
+fn found_backbone(figment: &Figment) -> Option<Architecture> {
+    if figment.find_value("model.backbone").is_ok() {
+        return None;
+    }
+    let folder = ["model.path", "model.source.path"].iter().find_map(|key| figment.extract_inner::<PathBuf>(key).ok());
+    Architecture::of_folder(&folder?)
+}
+
 /// Name and directory of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -141,6 +151,9 @@ impl Experiment {
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
             let value: serde_json::Value = serde_norway::from_str(text).map_err(|_| malformed())?;
             figment = set(figment, key, value)?;
+        }
+        if let Some(backbone) = found_backbone(&figment) {
+            figment = figment.join(Serialized::defaults(serde_json::json!({"model": {"backbone": backbone}})));
         }
         if let Some(layer) = preset::layer(&figment) {
             tracing::info!("{}", layer.reason);

@@ -119,29 +119,9 @@ impl Experiment {
         if let Some((key, _)) = unused.iter().find(|(_, given)| *given) {
             return value(format!("`{key}` is for runs without `tasks`: tasks have their own data and metrics"));
         }
-        if self.model.backbone.is_text() {
-            if self.loss != defaults.loss {
-                return value("`loss` is for speech, and `model.backbone` reads text: leave it out".into());
-            }
-            let audio = [
-                ("max_batch_seconds", self.data.max_batch_seconds.is_some()),
-                ("normalizer", self.data.normalizer != defaults.data.normalizer),
-                ("spellings", self.data.spellings.is_some()),
-                ("pad", self.data.pad != defaults.data.pad),
-                ("eval_pad", self.data.eval_pad != defaults.data.eval_pad),
-                ("language", self.data.language != defaults.data.language),
-                ("task", self.data.task != defaults.data.task),
-                ("long_audio", self.data.long_audio != defaults.data.long_audio),
-                ("pack", self.data.pack),
-                ("timestamps", self.data.timestamps != 0.0),
-                ("previous_text", self.data.previous_text != 0.0),
-                ("augment", self.data.augment != defaults.data.augment),
-                ("cache", self.data.cache != defaults.data.cache),
-                ("on_bad_sample", self.data.on_bad_sample != defaults.data.on_bad_sample),
-            ];
-            if let Some((key, _)) = audio.iter().find(|(_, given)| *given) {
-                return value(format!("`data.{key}` is for speech, and `model.backbone` reads text: leave it out"));
-            }
+        let is_text = self.model.backbone.is_text();
+        if is_text {
+            self.refuse_speech_keys()?;
         }
         for task in &self.tasks {
             let at = |split: Split, text: String| {
@@ -149,14 +129,14 @@ impl Experiment {
             };
             task.data.train.validate().map_err(|text| at(Split::Train, text))?;
             let several = task.data.train.0.len() > 1;
-            if several && (self.model.backbone.is_text() || task.data.train.weights().is_some()) {
+            if several && (is_text || task.data.train.weights().is_some()) {
                 let text = "a task's sources of speech are taken as they are, one after the other, and of text there is one: \
                             leave out weights and further sources";
                 return Err(at(Split::Train, text.into()));
             }
             for (split, source) in task.data.splits().written() {
                 let at = |text: String| at(split, text);
-                if self.model.backbone.is_text() {
+                if is_text {
                     source.validate_text().map_err(at)?;
                     continue;
                 }
@@ -187,6 +167,34 @@ impl Experiment {
         validate_phases(&self.phases, &self.train)?;
         self.validate_routing()?;
         validate_tasks(&self.tasks, self.model.backbone, &self.phases.adapters, &self.train)
+    }
+
+    /// Refuses keys that have no effect on text.
+    fn refuse_speech_keys(&self) -> Result<(), ConfigError> {
+        let (value, defaults) = (|text: String| Err(ConfigError::Value(text)), Self::default());
+        if self.loss != defaults.loss {
+            return value("`loss` is for speech, and `model.backbone` reads text: leave it out".into());
+        }
+        let audio = [
+            ("max_batch_seconds", self.data.max_batch_seconds.is_some()),
+            ("normalizer", self.data.normalizer != defaults.data.normalizer),
+            ("spellings", self.data.spellings.is_some()),
+            ("pad", self.data.pad != defaults.data.pad),
+            ("eval_pad", self.data.eval_pad != defaults.data.eval_pad),
+            ("language", self.data.language != defaults.data.language),
+            ("task", self.data.task != defaults.data.task),
+            ("long_audio", self.data.long_audio != defaults.data.long_audio),
+            ("pack", self.data.pack),
+            ("timestamps", self.data.timestamps != 0.0),
+            ("previous_text", self.data.previous_text != 0.0),
+            ("augment", self.data.augment != defaults.data.augment),
+            ("cache", self.data.cache != defaults.data.cache),
+            ("on_bad_sample", self.data.on_bad_sample != defaults.data.on_bad_sample),
+        ];
+        if let Some((key, _)) = audio.iter().find(|(_, given)| *given) {
+            return value(format!("`data.{key}` is for speech, and `model.backbone` reads text: leave it out"));
+        }
+        Ok(())
     }
 
     /// Refuses settings of router and phases that have no effect.

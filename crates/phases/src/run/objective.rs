@@ -1,16 +1,15 @@
 //! The objective of each stage, for the Learner.
 
 use super::arrays::{input, ints};
-use super::batch::{BatchInput, TaskBatch, TaskLoader};
+use super::batch::{HeadInputs, TaskBatch, TaskLoader};
 use super::evaluator::{Evaluator, RouterKind};
 use super::folder::{self, Description};
 use super::losses::{routing_terms, term_names};
+use super::modality::EncodedBatch;
 use super::model::{Encoded, Tapped, TaskModel};
-use super::pretrained::Pretrained;
-use super::task_loss::{TaskLosses, TextInput};
 use crate::config::{GumbelConfig, RoutingWeights};
 use crate::skipped::SkipRecord;
-use crate::work::{speech_work, text_work, trainable_share};
+use crate::work::trainable_share;
 use crate::{AlignmentConfig, LossConfig};
 use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
@@ -21,10 +20,8 @@ use undertone_fit::{Workload, note_workload};
 use undertone_model::backbone::BackboneInput;
 use undertone_model::lora::Gates;
 use undertone_model::router::GateKind;
-use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
-use undertone_store::Dtype;
 use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossTerm, Objective, Share};
 
 /// Gates and loss terms of a stage.
@@ -61,13 +58,7 @@ impl TaskObjective {
 
     /// Returns the start of a batch of speech in the window, in encoder positions.
     fn position(&self, batch: &TaskBatch) -> usize {
-        match (&self.evaluator.pretrained, &batch.input) {
-            (Pretrained::Whisper(whisper), BatchInput::Speech(speech)) if self.loss.random_position => {
-                let room = whisper.config.max_source_positions - speech.frames.div_ceil(2);
-                (speech.draw % (room as u64 + 1)) as usize
-            }
-            _ => 0,
-        }
+        if self.loss.random_position { self.evaluator.pretrained.random_start(batch) } else { 0 }
     }
 
     /// Computes each task's loss over its own rows, and the alignment terms of synthesised samples.
@@ -77,12 +68,13 @@ impl TaskObjective {
         tapped: &Tapped,
         gates: Option<Gates>,
         batch: &TaskBatch,
-        texts: Option<&TextInput>,
+        heads: Option<&HeadInputs>,
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
         let encoded = model.encode(tapped, gates.as_ref());
-        let losses = TaskLosses { tasks: &self.evaluator.tasks, label_smoothing: self.loss.label_smoothing };
-        let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, texts, device)?;
+        let (tasks, states, padding) = (&*self.evaluator.tasks, encoded.states.clone(), &tapped.padding);
+        let of_batch = EncodedBatch { model, tasks, batch, states, padding, gates };
+        let sums = self.evaluator.pretrained.losses(of_batch, heads, self.loss.label_smoothing)?;
         let terms = self.evaluator.tasks.iter().zip(sums).map(|(task, sum)| {
             let name = if task.is_whole() { "text".into() } else { task.name.clone().into() };
             LossTerm { name, weight: self.task_weight() * task.weight, sum }
@@ -97,8 +89,7 @@ impl TaskObjective {
         batch: &TaskBatch,
         device: &Device,
     ) -> Vec<LossTerm> {
-        let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
-        let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
+        let Some((characters, elements)) = batch.input.alignment() else { return Vec::new() };
         let (heads, weights) = (&model.alignment, &self.loss.alignment);
         let all = [
             ("characters", weights.characters, &heads.character_head, Some(encoded.states), characters),
@@ -118,8 +109,7 @@ impl TaskObjective {
 
 /// Returns the divisors of the alignment terms of a batch, in their order.
 fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
-    let BatchInput::Speech(speech) = &batch.input else { return Vec::new() };
-    let Some((characters, elements)) = &speech.alignment else { return Vec::new() };
+    let Some((characters, elements)) = batch.input.alignment() else { return Vec::new() };
     let counted = |labels: &[i64]| labels.iter().filter(|label| **label >= 0).count() as f64;
     let all = [(weights.characters, characters), (weights.elements, elements)];
     all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, labels)| counted(labels)).collect()
@@ -128,35 +118,28 @@ fn alignment_counts(weights: &AlignmentConfig, batch: &TaskBatch) -> Vec<f64> {
 impl Objective for TaskObjective {
     type Model = TaskModel;
     type Batch = TaskBatch;
-    /// Input of the backbone, padding mask, and additional inputs of text heads.
-    type Input = (BackboneInput, Tensor<2, Bool>, Option<TextInput>);
+    /// Input of the backbone, padding mask, and additional inputs of heads.
+    type Input = (BackboneInput, Tensor<2, Bool>, Option<HeadInputs>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
         batch.tasks.len()
     }
 
     fn names(&self, batch: &TaskBatch) -> Vec<String> {
-        match &batch.input {
-            BatchInput::Speech(speech) => speech.names.clone(),
-            BatchInput::Text(text) => text.samples.iter().map(|sample| sample.name.clone()).collect(),
-        }
+        batch.input.names()
     }
 
     fn work(&self, model: &TaskModel, batch: &TaskBatch) -> BatchStats {
-        let trainable = trainable_share(model);
-        let work = match &batch.input {
-            BatchInput::Speech(speech) => speech_work(&model.backbone, speech, trainable),
-            BatchInput::Text(text) => text_work(&model.backbone, text, trainable),
-        };
+        let work = batch.input.work(&model.backbone, trainable_share(model));
         // A router that is trained alone reads the first blocks, and the others do not run.
         if self.task_weight() == 0.0 { BatchStats { flops: None, ..work } } else { work }
     }
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
-        note_workload(Workload::TrainingStep(batch.shape()));
+        note_workload(Workload::TrainingStep(batch.input.size()));
         let (input, padding) = input(batch, self.position(batch), device);
-        let texts = TextInput::new(batch, &input, device);
-        Ok((input, padding, texts))
+        let heads = batch.input.upload_heads(&input, device);
+        Ok((input, padding, heads))
     }
 
     fn counts(&self, batch: &TaskBatch) -> Vec<f64> {
@@ -164,7 +147,7 @@ impl Objective for TaskObjective {
         if self.task_weight() > 0.0 {
             counts.resize(self.evaluator.tasks.len(), 0.0);
             for (row, task) in batch.tasks.iter().enumerate() {
-                counts[*task] += batch.decisions(row) as f64;
+                counts[*task] += batch.input.decisions(row) as f64;
             }
             counts.extend(alignment_counts(&self.loss.alignment, batch));
         }
@@ -178,13 +161,13 @@ impl Objective for TaskObjective {
         &self,
         model: &TaskModel,
         batch: &TaskBatch,
-        (input, padding, texts): Self::Input,
+        (input, padding, heads): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossTerm>, BoxError> {
         let tapped = model.tap(input, padding)?;
         let RoutingPolicy::Router { gates, gumbel, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
-            return self.task_terms(model, &tapped, gates, batch, texts.as_ref(), device);
+            return self.task_terms(model, &tapped, gates, batch, heads.as_ref(), device);
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let pooled = tapped.pooled();
@@ -192,7 +175,7 @@ impl Objective for TaskObjective {
         let mut terms = Vec::new();
         if weights.task > 0.0 {
             let gates = routing.training_gates(*gates, self.evaluator.router.top_k, gumbel.at(batch.step));
-            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
+            terms = self.task_terms(model, &tapped, Some(Gates::Each(gates)), batch, heads.as_ref(), device)?;
         }
         terms.extend(routing_terms(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
         Ok(terms)
@@ -220,14 +203,7 @@ impl Objective for TaskObjective {
         if let Some(description) = &self.description {
             return Ok(folder::save(model, description, directory)?);
         }
-        match (&self.evaluator.pretrained, model.backbone.downcast_ref::<Whisper>()) {
-            (Pretrained::Whisper(whisper), Some(network)) => {
-                let mut whisper = whisper.clone();
-                whisper.model = network.clone();
-                Ok(whisper.save(directory, Dtype::F32)?)
-            }
-            _ => Err("only a Whisper is fine-tuned as a whole".into()),
-        }
+        self.evaluator.pretrained.save(&model.backbone, directory)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One stage of an experiment: its model, its data, and the stages that it starts from.
 
-use super::batch::{TaskDataset, TaskSamples};
+use super::batch::TaskDataset;
 use super::folder::{AdapterDescription, Description, HeadDescription, load_backbone, load_parts, load_router};
 use super::model::{TaskModel, TrainedParts};
 use super::objective::{RoutingPolicy, StageBatches, TaskObjective};
@@ -13,8 +13,7 @@ use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, RunError, Spli
 use burn::module::Module;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use undertone_data::clips::BlockShuffle;
-use undertone_data::loader::{Mixture, Order};
+use undertone_data::loader::Order;
 use undertone_model::lora::LoraConfig;
 use undertone_model::router::RouterConfig;
 use undertone_ops::seeds;
@@ -441,21 +440,11 @@ pub(super) const ADAPTER: &str = "default";
 /// Name of the adapter for all tasks.
 pub(super) const SHARED: &str = "shared";
 
-/// Number of row groups, or tar files, that are read at the same time and whose samples are shuffled among each other.
-const BLOCKS: usize = 8;
-
 /// Returns the order of mixed sources, or of recordings in shards; `None` for others, which use the loader's order.
 fn whole_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Order>>, RunError> {
     let (data, seed) = (&setup.experiment.data, setup.experiment.seed);
-    let Some(TaskSamples::Speech(samples)) = dataset.tasks().first() else { return Ok(None) };
-    Ok(match (data.train.weights(), samples.blocks()) {
-        (Some(weights), _) => Some(Box::new(Mixture::weighted(samples.sizes(), &weights, seed)?)),
-        (None, _) if data.source_temperature != 1.0 => {
-            Some(Box::new(Mixture::tempered(samples.sizes(), data.source_temperature, seed)?))
-        }
-        (None, Some(blocks)) => Some(Box::new(BlockShuffle::new(&blocks, BLOCKS, seed))),
-        (None, None) => None,
-    })
+    let Some(samples) = dataset.tasks().first() else { return Ok(None) };
+    Ok(samples.order(data, seed)?)
 }
 
 /// Returns the configuration of one adapter with the summed ranks and all targets of the tasks' adapters. It has as
