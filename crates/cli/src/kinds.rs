@@ -7,7 +7,7 @@ use undertone::data::reader::{self, Reader};
 use undertone::data::source::{self, SpeechSource};
 use undertone::metrics::registry::{self as metrics, TextMetric};
 use undertone::model::adapters::{self, AdapterKind};
-use undertone::phases::backbone::{self, LoadText};
+use undertone::phases::backbone::{self, LoadSpeech, LoadText};
 use undertone::tasks::{self, TaskKind};
 use undertone::train::optimizer::registry::{self as optimizers, UpdateRule};
 
@@ -56,6 +56,11 @@ impl Kinds {
     /// Adds a text encoder architecture: `model: {backbone: name, path: folder}`.
     pub fn text_backbone(self, name: &'static str, load: LoadText) -> Self {
         self.noted(backbone::register(name, load))
+    }
+
+    /// Adds a speech encoder architecture: `model: {backbone: name, path: folder}`.
+    pub fn speech_backbone(self, name: &'static str, load: LoadSpeech) -> Self {
+        self.noted(backbone::register_speech(name, load))
     }
 
     /// Keeps the first error.

@@ -14,7 +14,8 @@ use std::ops::Range;
 /// the states between two of its blocks, adapters are added to the linear maps above ([`Adaptable`]), and heads read
 /// its last states.
 pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
-    /// Returns the token embedding, `[vocabulary, d_model]`, which heads that write text share.
+    /// Returns the token embedding, `[vocabulary, d_model]`: heads that write text share it, and it is the output layer
+    /// of a backbone that is trained by CTC.
     fn token_embedding(&self) -> &Embedding;
 
     /// Number of blocks.
@@ -41,9 +42,21 @@ pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
         x
     }
 
-    /// Returns the backbone's own decoder, if it writes text by itself.
+    /// Returns the backbone's own decoder, if it has one.
     fn decoder(&self) -> Option<&WhisperDecoder> {
         None
+    }
+
+    /// Whether it writes text by itself: with a decoder, or by [`logits`](Self::logits) (CTC). Heads then only tell it
+    /// their task.
+    fn writes_text(&self) -> bool {
+        self.decoder().is_some()
+    }
+
+    /// Returns the scores of each token of its vocabulary at each position, `[batch, time, vocabulary]`, from its last
+    /// states, `[batch, time, d_model]`. A backbone that is trained by CTC overrides it if its output layer has a bias.
+    fn logits(&self, states: Tensor<3>) -> Tensor<3> {
+        undertone_ops::linear(states, self.token_embedding().weight.val(), None)
     }
 
     /// Paths of parameters that no stage trains, such as computed positions.

@@ -1,8 +1,8 @@
 //! Whisper as a backbone. It stands beside the folder `whisper`, whose decoder the trait names.
 
+use crate::adapters::Gates;
 use crate::backbone::{Backbone, BackboneInput, WrongInput};
 use crate::layers::Embedding;
-use crate::adapters::Gates;
 use crate::whisper::{Whisper, WhisperDecoder};
 use burn::tensor::{Bool, Tensor};
 use std::num::NonZeroUsize;

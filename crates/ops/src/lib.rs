@@ -32,6 +32,7 @@ mod attention;
 mod capacity;
 mod checkpoint;
 mod conv;
+mod ctc;
 #[cfg(feature = "cube")]
 mod cube;
 mod device;
@@ -70,6 +71,7 @@ pub use attention::{AttentionOptions, attention};
 pub use capacity::Capacity;
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;
+pub use ctc::{ctc_greedy, ctc_loss};
 pub use device::{
     DeviceError, DeviceSpec, backends, check_backend, compiles_kernels, driver_name, on_upload_stream, runs_on_host,
 };

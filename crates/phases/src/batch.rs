@@ -1,14 +1,14 @@
 //! Collation of samples into batches, in host memory.
 
+use crate::backbone::{SpeechBackbone, SpeechTargets};
 use crate::{Pad, SampleAudio, SpeechSample};
 use undertone_data::augment::Augment;
-use undertone_data::features::LogMel;
+use undertone_data::features::{FeatureError, HOP, LogMel};
 use undertone_data::loader::{Collate, SampleError};
-use undertone_fit::BatchSize;
 
-/// Batch for Whisper, in host memory.
+/// Batch for a speech backbone, in host memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WhisperBatch {
+pub struct SpeechBatch {
     /// Names of the samples.
     pub names: Vec<String>,
     /// Reference texts of the samples.
@@ -19,11 +19,15 @@ pub struct WhisperBatch {
     pub bins: usize,
     /// Number of frames of 10 ms.
     pub frames: usize,
+    /// Number of positions of the backbone's states.
+    pub positions: usize,
     /// Prompt of each sample: the tokens before its text.
     pub prompts: Vec<Vec<u32>>,
-    /// Input tokens of the decoder, `[batch, tokens]`: all but the last token, padded with the end token.
+    /// Input tokens of the decoder, `[batch, tokens]`: all but the last token, padded with the end token. Empty if the
+    /// backbone has no end token (CTC).
     pub inputs: Vec<i64>,
-    /// Next tokens as labels, `[batch, tokens]`: the text and the end token, -100 for the prompt and padding.
+    /// Labels, `[batch, tokens]`: the next tokens, thus text and end token, or the text alone if there is no end token;
+    /// -100 for the prompt and padding.
     pub labels: Vec<i64>,
     /// Number of tokens per row.
     pub tokens: usize,
@@ -33,37 +37,46 @@ pub struct WhisperBatch {
     pub draw: u64,
 }
 
-impl WhisperBatch {
+impl SpeechBatch {
+    /// Returns the reference texts as tokens.
+    pub fn targets(&self) -> SpeechTargets<'_> {
+        SpeechTargets { tokens: self.tokens, inputs: &self.inputs, labels: &self.labels }
+    }
+
     /// Returns the labels of a row.
     pub fn row_labels(&self, row: usize) -> &[i64] {
         &self.labels[row * self.tokens..][..self.tokens]
     }
-
-    /// Returns the size of the batch.
-    pub fn shape(&self) -> BatchSize {
-        BatchSize { samples: self.names.len(), length: self.frames, speech: true, labels: self.tokens }
-    }
 }
 
 /// Collates batches for one model.
-pub struct WhisperCollate {
+pub struct SpeechCollate {
     log_mel: LogMel,
     augment: Option<Augment>,
     pad: Pad,
     /// Maximum input length, in audio samples.
     window: usize,
-    /// End token, which pads rows.
-    end: u32,
+    /// Number of audio samples per position of the backbone's states.
+    position: usize,
+    /// End token, which pads rows, if the backbone has one.
+    end: Option<u32>,
 }
 
-/// Number of audio samples per encoder position.
-pub(crate) const POSITION: usize = 320;
 const IGNORED: i64 = -100;
 
-impl WhisperCollate {
-    /// Returns a collator for a model with these mel features and this window, in audio samples.
-    pub fn new(log_mel: LogMel, pad: Pad, window: usize, end: u32) -> Self {
-        Self { log_mel, augment: None, pad, window, end }
+impl SpeechCollate {
+    /// Returns a collator for a backbone.
+    ///
+    /// # Errors
+    /// When Whisper has no features with its number of mel bins.
+    pub fn new(speech: &SpeechBackbone, pad: Pad) -> Result<Self, FeatureError> {
+        let (log_mel, position) = (LogMel::new(speech.mel_bins)?, speech.frames_per_position.max(1) * HOP);
+        Ok(Self { log_mel, augment: None, pad, window: speech.window(), position, end: speech.tokenizer.end() })
+    }
+
+    /// Number of audio samples per position of the backbone's states.
+    pub fn position(&self) -> usize {
+        self.position
     }
 
     /// Adds masking of features.
@@ -73,13 +86,13 @@ impl WhisperCollate {
     }
 }
 
-impl Collate<SpeechSample> for WhisperCollate {
-    type Batch = WhisperBatch;
+impl Collate<SpeechSample> for SpeechCollate {
+    type Batch = SpeechBatch;
 
-    fn collate(&self, items: Vec<SpeechSample>) -> Result<WhisperBatch, SampleError> {
+    fn collate(&self, items: Vec<SpeechSample>) -> Result<SpeechBatch, SampleError> {
         let longest = items.iter().map(|s| s.heard.samples()).max().unwrap_or_default();
         let samples = match self.pad {
-            Pad::Longest => longest.next_multiple_of(POSITION).clamp(POSITION, self.window),
+            Pad::Longest => longest.next_multiple_of(self.position).clamp(self.position.min(self.window), self.window),
             Pad::Window => self.window,
         };
         let (bins, frames) = (self.log_mel.bins(), LogMel::frames(samples));
@@ -94,19 +107,23 @@ impl Collate<SpeechSample> for WhisperCollate {
                 augment.features(out, bins, frames, valid, sample.draw);
             }
         }
-        let tokens = items.iter().map(|s| s.tokens.len() - 1).max().unwrap_or_default();
-        let mut inputs = Vec::with_capacity(items.len() * tokens);
+        // A decoder reads all tokens but the last, and the labels are the tokens after them.
+        let shift = usize::from(self.end.is_some());
+        let tokens = items.iter().map(|s| s.tokens.len() - shift).max().unwrap_or_default();
+        let mut inputs = Vec::with_capacity(shift * items.len() * tokens);
         let mut labels = Vec::with_capacity(items.len() * tokens);
         for sample in &items {
             let row: Vec<i64> = sample.tokens.iter().map(|id| i64::from(*id)).collect();
-            let padding = tokens + 1 - row.len();
-            inputs.extend(&row[..row.len() - 1]);
-            inputs.extend(std::iter::repeat_n(i64::from(self.end), padding));
-            labels.extend(std::iter::repeat_n(IGNORED, sample.prompt - 1));
+            let padding = tokens + shift - row.len();
+            if let Some(end) = self.end {
+                inputs.extend(&row[..row.len() - 1]);
+                inputs.extend(std::iter::repeat_n(i64::from(end), padding));
+            }
+            labels.extend(std::iter::repeat_n(IGNORED, sample.prompt - shift));
             labels.extend(&row[sample.prompt..]);
             labels.extend(std::iter::repeat_n(IGNORED, padding));
         }
-        let positions = samples / POSITION;
+        let positions = samples.div_ceil(self.position);
         let alignment = items.iter().map(|s| s.alignment.as_ref()).collect::<Option<Vec<_>>>().map(|all| {
             let padded = |values: &[i64]| {
                 values.iter().copied().chain(std::iter::repeat(IGNORED)).take(positions).collect::<Vec<_>>()
@@ -117,13 +134,14 @@ impl Collate<SpeechSample> for WhisperCollate {
             )
         });
         let draw = items.first().map_or(0, |s| s.draw);
-        Ok(WhisperBatch {
+        Ok(SpeechBatch {
             names: items.iter().map(|s| s.name.clone()).collect(),
             texts: items.iter().map(|s| s.text.clone()).collect(),
             prompts: items.iter().map(|s| s.tokens[..s.prompt].to_vec()).collect(),
             mel,
             bins,
             frames,
+            positions,
             inputs,
             labels,
             tokens,
@@ -132,7 +150,7 @@ impl Collate<SpeechSample> for WhisperCollate {
         })
     }
 
-    fn bytes(batch: &WhisperBatch) -> usize {
+    fn bytes(batch: &SpeechBatch) -> usize {
         let alignment = batch.alignment.as_ref().map_or(0, |(a, b)| a.len() + b.len());
         4 * batch.mel.len() + 8 * (batch.inputs.len() + batch.labels.len() + alignment)
     }
@@ -157,9 +175,14 @@ mod tests {
         }
     }
 
+    fn collate(pad: Pad, end: Option<u32>) -> SpeechCollate {
+        let log_mel = LogMel::new(80).expect("80 bins");
+        SpeechCollate { log_mel, augment: None, pad, window: 16000, position: 320, end }
+    }
+
     #[test]
     fn labels_are_the_inputs_shifted_without_the_prompt() {
-        let collate = WhisperCollate::new(LogMel::new(80).expect("80 bins"), Pad::Longest, 16000, 9);
+        let collate = collate(Pad::Longest, Some(9));
         let batch = collate.collate(vec![sample(3000, &[1, 2, 3]), sample(1000, &[])]).expect("a batch");
         assert_eq!(batch.inputs, [100, 101, 1, 2, 3, 100, 101, 9, 9, 9]);
         assert_eq!(batch.labels, [-100, 1, 2, 3, 9, -100, 9, -100, -100, -100]);
@@ -168,7 +191,18 @@ mod tests {
 
     #[test]
     fn a_window_is_a_window() {
-        let collate = WhisperCollate::new(LogMel::new(80).expect("80 bins"), Pad::Window, 16000, 9);
+        let collate = collate(Pad::Window, Some(9));
         assert_eq!(collate.collate(vec![sample(10, &[1])]).expect("a batch").frames, 100);
+    }
+
+    #[test]
+    fn without_an_end_token_the_labels_are_the_text() {
+        let plain = |audio, text: &[u32]| SpeechSample { tokens: text.to_vec(), prompt: 0, ..sample(audio, &[]) };
+        let collate = SpeechCollate { position: 640, ..collate(Pad::Longest, None) };
+        let batch = collate.collate(vec![plain(3000, &[1, 2, 3]), plain(1000, &[])]).expect("a batch");
+        assert_eq!((batch.tokens, batch.labels), (3, vec![1, 2, 3, -100, -100, -100]));
+        assert_eq!((batch.inputs.len(), batch.frames, batch.positions), (0, 20, 5));
+        let batch = collate.collate(vec![plain(1000, &[])]).expect("a batch");
+        assert_eq!((batch.tokens, batch.labels.len()), (0, 0));
     }
 }

@@ -1,5 +1,6 @@
 //! Tests with every number of a configuration replaced by extreme values: each is refused with a message, or works.
 
+use crate::backbone::SpeechBackbone;
 use crate::run::TaskOrder;
 use crate::run::collate;
 use crate::{ConfigError, Experiment, SourceConfig, SpeechDataset};
@@ -11,7 +12,6 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use undertone_data::loader::{Dataset, Loader, Mixture, Order, Workers};
-use undertone_model::whisper::PretrainedWhisper;
 use undertone_train::peak_memory_bytes;
 
 /// Extreme values in YAML, some of them just within limits. Each key is tried with the first `ALONE`.
@@ -119,9 +119,9 @@ fn samples(source: &SourceConfig) -> usize {
     source.synthesised().cloned().unwrap_or_default().samples
 }
 
-fn whisper() -> &'static PretrainedWhisper {
-    static WHISPER: OnceLock<PretrainedWhisper> = OnceLock::new();
-    WHISPER.get_or_init(|| crate::ModelConfig::default().load(&Device::flex(), 1).expect("the bundled model"))
+fn whisper() -> &'static SpeechBackbone {
+    static WHISPER: OnceLock<SpeechBackbone> = OnceLock::new();
+    WHISPER.get_or_init(|| crate::ModelConfig::default().load(&Device::flex(), 1).expect("the bundled model").into())
 }
 
 /// Maximum memory for any configuration, in bytes.

@@ -1,6 +1,6 @@
 //! Filling the sample cache before training.
 
-use crate::run::set_language;
+use crate::run::load_speech;
 use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
 use std::sync::Mutex;
 use undertone_data::cache::{Cache, CacheError, CacheUsage, CacheWhat};
@@ -62,13 +62,12 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
     if parts.iter().all(|part| part.sources.is_empty()) {
         return Err(FillError::Synthesised);
     }
-    let mut whisper = experiment.load_whisper(&experiment.device.resolve()?)?;
-    set_language(&mut whisper, &experiment.data);
+    let speech = load_speech(&experiment, &experiment.device.resolve()?)?;
     let (mut hits, mut written, mut declined) = (0, 0, 0);
     let unreadable = Mutex::new(Vec::new());
     for part in parts.iter().filter(|part| !part.sources.is_empty()) {
         let sources: Vec<&SourceConfig> = part.sources.iter().collect();
-        let samples = SpeechDataset::new(&experiment, &sources, &whisper, part.training, part.seed)?;
+        let samples = SpeechDataset::new(&experiment, &sources, &speech, part.training, part.seed)?;
         progress.begin(&part.name, samples.pieces());
         samples.keep(&|kept| {
             if let Err((name, error)) = kept {

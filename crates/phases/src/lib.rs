@@ -45,7 +45,7 @@ mod vocabulary;
 mod work;
 
 pub use alignment::{Alignment, AlignmentConfig};
-pub use batch::{WhisperBatch, WhisperCollate};
+pub use batch::{SpeechBatch, SpeechCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
     ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig, Migrated, ModelConfig,
@@ -57,7 +57,7 @@ pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use reading::ReaderError;
-pub use run::{RunError, stage_plan, write_reports};
+pub use run::{BackboneError, RunError, stage_plan, write_reports};
 pub use run_directory::RunDirectoryError;
 pub use session::{Interrupt, Session};
 pub use speech::{Listed, SampleAudio, SpeechDataset, SpeechError, SpeechSample};

@@ -16,28 +16,27 @@ pub enum TextNormalizer {
     English(EnglishNormalizer),
 }
 
-/// Sets the spelling map of `whisper` to the file that `data` names, so that it is saved with the model.
+/// Returns the content of the spelling map that `data` names, if it names one.
 ///
 /// # Errors
 /// When the file is not a spelling map.
-pub(crate) fn spells(whisper: &mut PretrainedWhisper, data: &DataConfig) -> Result<(), NormalizerError> {
-    let Some(path) = &data.spellings else { return Ok(()) };
+pub(crate) fn spelling_map(data: &DataConfig) -> Result<Option<Vec<u8>>, NormalizerError> {
+    let Some(path) = &data.spellings else { return Ok(None) };
     let spellings = std::fs::read(path).map_err(|source| NormalizerError::Read { path: path.clone(), source })?;
     EnglishNormalizer::from_json(path, &spellings)?;
-    whisper.set_spellings(spellings);
-    Ok(())
+    Ok(Some(spellings))
 }
 
 impl TextNormalizer {
-    /// Returns the normaliser for the texts of `whisper`, with its spelling map.
+    /// Returns the normaliser of this kind with the spelling map of a model, the content of its `normalizer.json`.
     ///
     /// # Errors
-    /// When the model's `normalizer.json` is not a spelling map.
-    pub fn new(kind: Normalizer, whisper: &PretrainedWhisper) -> Result<Self, NormalizerError> {
+    /// When that is not a spelling map.
+    pub fn new(kind: Normalizer, spellings: Option<&[u8]>) -> Result<Self, NormalizerError> {
         Ok(match kind {
             Normalizer::None => Self::None,
             Normalizer::Basic => Self::Basic,
-            Normalizer::English => Self::English(match whisper.spellings() {
+            Normalizer::English => Self::English(match spellings {
                 Some(json) => EnglishNormalizer::from_json(PretrainedWhisper::SPELLINGS, json)?,
                 None => EnglishNormalizer::new(),
             }),
@@ -92,7 +91,7 @@ mod tests {
     }
 
     fn error_rate(whisper: &PretrainedWhisper, kind: Normalizer) -> (Option<f64>, bool) {
-        let normalizer = TextNormalizer::new(kind, whisper).expect("a normaliser");
+        let normalizer = TextNormalizer::new(kind, whisper.spellings()).expect("a normaliser");
         let rate =
             wer(&normalizer.normalize("What colour, Dr. Grey?"), &normalizer.normalize("what color doctor gray"));
         (rate.rate(), normalizer.remark().is_some())
@@ -106,7 +105,7 @@ mod tests {
         let path = dir.path().join("spellings.json");
         std::fs::write(&path, r#"{"colour": "color", "grey": "gray"}"#).expect("written");
         let data = DataConfig { spellings: Some(path.clone()), ..Default::default() };
-        spells(&mut whisper, &data).expect("spellings");
+        whisper.set_spellings(spelling_map(&data).expect("read").expect("spellings"));
         assert_eq!(error_rate(&whisper, Normalizer::English), (Some(0.0), false));
         assert_eq!(error_rate(&whisper, Normalizer::Basic), (Some(0.75), false));
         assert_eq!(error_rate(&whisper, Normalizer::None), (Some(1.0), false));
@@ -116,7 +115,7 @@ mod tests {
         let loaded = PretrainedWhisper::load(&folder, &Device::default()).expect("loaded");
         assert_eq!(error_rate(&loaded, Normalizer::English), (Some(0.0), false));
         std::fs::write(&path, "[]").expect("written");
-        let error = spells(&mut whisper, &data).expect_err("refused").to_string();
+        let error = spelling_map(&data).expect_err("refused").to_string();
         assert!(error.contains("spellings.json"), "{error}");
     }
 }

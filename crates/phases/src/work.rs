@@ -1,6 +1,6 @@
 //! Amount of work of a batch, for throughput and utilisation.
 
-use crate::WhisperBatch;
+use crate::SpeechBatch;
 use burn::module::Module;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_tasks::TextBatch;
@@ -10,12 +10,13 @@ use undertone_train::BatchStats;
 const FRAME: f64 = 0.01;
 
 /// Returns the work of a batch of speech for a backbone. `trainable` is the share of trained parameters, from 0 to 1.
-pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &WhisperBatch, trainable: f64) -> BatchStats {
+pub(crate) fn speech_work(backbone: &BoxedBackbone, batch: &SpeechBatch, trainable: f64) -> BatchStats {
     let rows = batch.names.len() as f64;
+    let flops = rows * passes(trainable) * backbone.forward_flops(batch.frames, batch.tokens);
     BatchStats {
         audio_seconds: Some(rows * batch.frames as f64 * FRAME),
         tokens: Some(batch.labels.iter().filter(|label| **label >= 0).count() as f64),
-        flops: Some(rows * passes(trainable) * backbone.forward_flops(batch.frames, batch.tokens)),
+        flops: (flops > 0.0).then_some(flops),
     }
 }
 

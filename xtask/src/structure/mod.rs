@@ -114,11 +114,7 @@ fn look(root: &Path) -> Result<Structure, StructureError> {
 }
 
 /// Finds words that the package may not say.
-fn check_words(
-    package: &Package,
-    tree: &Tree,
-    show: impl Fn(&Path) -> String,
-) -> Result<Vec<Finding>, StructureError> {
+fn check_words(package: &Package, tree: &Tree, show: impl Fn(&Path) -> String) -> Result<Vec<Finding>, StructureError> {
     let mut findings = Vec::new();
     for file in &tree.files {
         let source = std::fs::read_to_string(file)

@@ -20,8 +20,8 @@ struct Input {
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A run with tasks, or with `model.trainable: lora`; or the directory of one of its stages, like
-    /// runs/x/phase1/TASK
+    /// A run with tasks, with `model.trainable: lora` or with a speech backbone other than Whisper; or the directory of
+    /// one of its stages, like runs/x/phase1/TASK
     #[arg(long)]
     run: PathBuf,
     /// Task to answer with; the router chooses one if not given

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use undertone_train::{
     BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossSum, LossTerm, LrScalingConfig, Objective,
-    TrainConfig,
-    TrainError,
+    TrainConfig, TrainError,
 };
 
 /// Number of optimizer steps of a probe. The first allocates the optimizer's state and everything else that stays, so

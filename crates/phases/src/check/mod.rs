@@ -18,15 +18,15 @@ pub use report::{
     DataCheck, Leak, LeakKind, Long, Problem, ProblemKind, Severity, SourceCheck, SplitCheck, Spread, Unspellable,
 };
 
+use crate::backbone::SpeechBackbone;
 use crate::config::TaskConfig;
-use crate::run::{Pretrained, Setup, StageSpec, set_language};
+use crate::run::{Pretrained, Setup, StageSpec, load_speech};
 use crate::{Experiment, LongAudio, RunError, SourceConfig, SourceError};
 use found::Found;
 use leak::{Print, leaks, repeats};
 use place::Place;
 use speech::Speech;
 use undertone_data::cache::CacheConfig;
-use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::{DeviceError, DeviceSpec};
 use undertone_report::{AnalysisError, Panel, panels};
 use undertone_train::BoxError;
@@ -59,14 +59,13 @@ pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataChec
             collected.split(&place, |at, source, found| written.source(&place, at, place.task, source, found));
         }
     } else {
-        let mut whisper = experiment.load_whisper(&device)?;
-        set_language(&mut whisper, &experiment.data);
-        let speech = Speech::new(experiment, &whisper, options);
+        let backbone = load_speech(experiment, &device)?;
+        let speech = Speech::new(experiment, &backbone, options);
         window = Some(speech.seconds());
         for place in places(experiment, &tasks) {
             collected.split(&place, |at, source, found| speech.source(&place, at, source, found));
             if !collected.found.fails_at(&place.name())
-                && let Err(error) = rehearse(experiment, &whisper, &place, &collected)
+                && let Err(error) = rehearse(experiment, &backbone, &place, &collected)
             {
                 let sentence = [error.to_string()];
                 collected.found.add(Severity::Failure, ProblemKind::Refused, &place.name(), 1, sentence);
@@ -101,14 +100,14 @@ fn places<'a>(experiment: &Experiment, tasks: &'a [TaskConfig]) -> Vec<Place<'a>
 /// Those with which training would not start.
 fn rehearse(
     experiment: &Experiment,
-    whisper: &PretrainedWhisper,
+    backbone: &SpeechBackbone,
     place: &Place,
     collected: &Collected,
 ) -> Result<(), BoxError> {
     if collected.waits_for_model(place) && experiment.data.long_audio == LongAudio::Align {
         return Ok(());
     }
-    let setup = Setup::of(experiment, experiment.device.resolve()?, Pretrained::Whisper(whisper.clone()));
+    let setup = Setup::of(experiment, experiment.device.resolve()?, Pretrained::new(backbone.clone()));
     let task = std::slice::from_ref(place.task);
     let begun = match (place.training(), place.task_name()) {
         (true, None) => StageSpec::first(experiment).batches(&setup, &experiment.train).map(|_| ()),

@@ -5,6 +5,7 @@ use super::leak::Print;
 use super::listen::{Sound, is_crowded, listen};
 use super::place::{CheckOptions, Place};
 use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
+use crate::backbone::SpeechBackbone;
 use crate::speech::{Piece, Spoken, Tokens, divided, lengths};
 use crate::{Experiment, LongAudio, SourceConfig, SpeechDataset, SpeechError, SpeechSample, Synthesised};
 use indicatif::ProgressBar;
@@ -14,7 +15,7 @@ use undertone_data::audio::{AudioError, SAMPLE_RATE};
 use undertone_data::clips::{Clip, Clips};
 use undertone_data::loader::{Dataset, OnBadSample, SampleError};
 use undertone_data::text::BasicNormalizer;
-use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
+use undertone_model::whisper::TokenizerError;
 
 /// Maximum number of synthesised clips made for the check.
 const DRAWN: usize = 256;
@@ -24,19 +25,19 @@ const FINEST: f64 = 0.1;
 /// Checks speech sources for a model.
 pub(super) struct Speech<'a> {
     pub experiment: &'a Experiment,
-    pub whisper: &'a PretrainedWhisper,
+    pub backbone: &'a SpeechBackbone,
     pub tokens: Tokens,
     pub options: &'a CheckOptions<'a>,
 }
 
 impl<'a> Speech<'a> {
-    pub fn new(experiment: &'a Experiment, whisper: &'a PretrainedWhisper, options: &'a CheckOptions<'a>) -> Self {
-        Self { experiment, whisper, tokens: Tokens::new(experiment, whisper), options }
+    pub fn new(experiment: &'a Experiment, backbone: &'a SpeechBackbone, options: &'a CheckOptions<'a>) -> Self {
+        Self { experiment, backbone, tokens: Tokens::new(experiment, backbone), options }
     }
 
     /// Returns the model's window, in samples.
     fn window(&self) -> usize {
-        self.whisper.config.max_frames() * 160
+        self.backbone.window()
     }
 
     /// Returns the model's window, in seconds.
@@ -165,7 +166,7 @@ impl<'a> Speech<'a> {
     ) -> Vec<usize> {
         let all: Vec<&Clip> = (0..clips.len()).map(|index| clips.clip(index)).collect();
         let data = &self.experiment.data;
-        let multilingual = self.whisper.generation.is_multilingual;
+        let multilingual = self.backbone.tokenizer.is_multilingual();
         let counted = |given: fn(&Clip) -> Option<&str>, default: &str| {
             let mut counts = BTreeMap::new();
             for name in all.iter().filter_map(|clip| given(clip).or(multilingual.then_some(default))) {
@@ -293,7 +294,7 @@ impl<'a> Speech<'a> {
         check: &mut SourceCheck,
         found: &mut Found,
     ) {
-        let samples = SpeechDataset::new(self.experiment, &[source], self.whisper, place.training(), place.seed);
+        let samples = SpeechDataset::new(self.experiment, &[source], self.backbone, place.training(), place.seed);
         let samples = match samples {
             Ok(samples) => samples,
             Err(error) => return found.add(Severity::Failure, ProblemKind::Source, at, 1, [error.to_string()]),
@@ -339,7 +340,7 @@ impl<'a> Speech<'a> {
         check.seconds = Spread::of(made.iter().map(seconds).collect(), FINEST);
         let mean = check.seconds.as_ref().map(|spread| spread.total / spread.count as f64);
         check.hours = mean.map(|mean| mean * samples.len() as f64 / 3600.0);
-        check.tokens = Spread::of(made.iter().map(|sample| (sample.tokens.len() - 1) as f64).collect(), 1.0);
+        check.tokens = Spread::of(made.iter().map(|sample| self.tokens.length(&sample.tokens) as f64).collect(), 1.0);
         check.empty_texts = made.iter().filter(|sample| sample.text.is_empty()).count();
     }
 

@@ -3,6 +3,7 @@
 use super::layers::{Layers, YamlFile, check_depth, sentence};
 use super::model::usual_lora;
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
+use crate::backbone::Architecture;
 use burn::tensor::Device;
 use figment::Figment;
 use figment::providers::{Env, Serialized};
@@ -89,6 +90,15 @@ fn usual_keys(figment: &Figment) -> serde_json::Value {
     })
 }
 
+/// Returns the architecture of the folder that `model` names, if the configuration gives none.
+fn found_backbone(figment: &Figment) -> Option<Architecture> {
+    if figment.find_value("model.backbone").is_ok() {
+        return None;
+    }
+    let folder = ["model.path", "model.source.path"].iter().find_map(|key| figment.extract_inner::<PathBuf>(key).ok());
+    Architecture::of_folder(&folder?)
+}
+
 /// Name and directory of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -150,6 +160,9 @@ impl Experiment {
             layers.set(key, value)?;
         }
         layers.migrate()?;
+        if let Some(backbone) = found_backbone(&layers.figment()) {
+            layers.add_below(Serialized::defaults(serde_json::json!({"model": {"backbone": backbone}})))?;
+        }
         if let Some(layer) = preset::layer(&layers.figment()) {
             tracing::info!("{}", layer.reason);
             layers.add_below(Serialized::defaults(layer.keys))?;

@@ -201,6 +201,24 @@ fn settings_that_nothing_reads_are_refused() {
 }
 
 #[test]
+fn a_folder_says_what_it_is_where_the_configuration_does_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("config.json"), r#"{"model_type": "bert"}"#).expect("written");
+    let path = format!("model.path={}", dir.path().display());
+    let refused = load("", &[&path]).expect_err("a text encoder needs tasks").to_string();
+    assert!(refused.contains("is for text"), "{refused}");
+    let given = load("", &[&path, "model.backbone=whisper"]).expect("what is given wins");
+    assert_eq!(given.model.backbone, Architecture::WHISPER);
+    let refused = given.load_whisper(&Device::default()).expect_err("another architecture").to_string();
+    assert!(
+        refused.ends_with("a model of type `bert`, and `model.backbone` is `whisper`: set it to `bert`"),
+        "{refused}"
+    );
+    std::fs::write(dir.path().join("config.json"), r#"{"model_type": "moth"}"#).expect("written");
+    assert_eq!(load("", &[&path]).expect("unknown").model.backbone, Architecture::WHISPER);
+}
+
+#[test]
 fn a_file_of_brackets_is_refused_at_once() {
     for open in ["[", "{a: ", "a: [b, {c: "] {
         let begun = std::time::Instant::now();

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use super::adapter::{adapter_of, key_of, settled};
-use crate::backbone::{Architecture, TextBackbone, TextBackboneError};
+use crate::backbone::{Architecture, ArchitectureError, SpeechBackbone, TextBackbone};
 use crate::kinds;
 use burn::tensor::Device;
 use serde::de::Error;
@@ -22,7 +22,7 @@ use undertone_store::set_trainable;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(remote = "ModelConfig", default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Architecture.
+    /// Architecture. Default: the one that `config.json` in a local folder names as `model_type`, otherwise `whisper`.
     pub backbone: Architecture,
     /// Source of its weights. Default: the bundled model.
     pub source: ModelSource,
@@ -208,12 +208,12 @@ pub enum SourceError {
     /// The texts to train the vocabulary on are not available.
     #[error("`model.tokenizer.vocab_size`: {0}")]
     Corpus(undertone_train::BoxError),
-    /// The configuration names no text encoder.
-    #[error("`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`")]
-    NoText,
-    /// The text encoder cannot be loaded.
+    /// The configuration names no encoder.
+    #[error("{0}")]
+    NoEncoder(String),
+    /// The backbone cannot be loaded.
     #[error(transparent)]
-    Text(#[from] TextBackboneError),
+    Backbone(#[from] ArchitectureError),
     /// The hub did not provide a model.
     #[error("{0} as `model.path`")]
     Model(HubError),
@@ -260,16 +260,14 @@ impl ModelConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let s = &self.source;
         let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
-        if self.backbone.is_text() {
+        if self.backbone != Architecture::WHISPER {
             if s.bundled.is_some() || s.config.is_some() {
                 return Err(ConfigError::Value(
                     "`model.source`: `bundled` and `config` are for `backbone: whisper`; give `path` or `hub`".into(),
                 ));
             }
             if self.path.is_none() && s.path.is_none() && s.hub.is_none() {
-                return Err(ConfigError::Value(
-                    "`model` names no text encoder: give its folder as `model.path`, or `model.source.hub`".into(),
-                ));
+                return Err(ConfigError::Value(self.no_encoder()));
             }
         }
         if given.into_iter().filter(|g| *g).count() > 1 {
@@ -337,8 +335,29 @@ impl ModelConfig {
     /// # Errors
     /// When the source holds no complete model, or one of another architecture.
     pub fn load_text(&self, device: &Device) -> Result<TextBackbone, SourceError> {
-        let folder = self.folder()?.ok_or(SourceError::NoText)?;
+        let folder = self.folder()?.ok_or_else(|| SourceError::NoEncoder(self.no_encoder()))?;
         Ok(self.backbone.load_text(&folder, device)?)
+    }
+
+    /// Loads a speech encoder of a registered architecture onto `device`, with frozen parameters marked.
+    ///
+    /// # Errors
+    /// As for [`load_text`](Self::load_text).
+    pub fn load_speech(&self, device: &Device, seed: u64) -> Result<SpeechBackbone, SourceError> {
+        let folder = self.folder()?.ok_or_else(|| SourceError::NoEncoder(self.no_encoder()))?;
+        undertone_ops::seed(seed);
+        let mut speech = self.backbone.load_speech(&folder, device)?;
+        let constants = speech.network.constants();
+        // Without the first component, the name of the box, the paths are the network's own.
+        let own = |path: &str| path.split_once('.').map_or(path, |(_, own)| own).to_owned();
+        let trained = |path: &str| self.trainable.includes(&own(path)) && !constants.contains(&own(path).as_str());
+        speech.network = set_trainable(speech.network, trained);
+        Ok(speech)
+    }
+
+    fn no_encoder(&self) -> String {
+        let kind = if self.backbone.is_text() { "text" } else { "speech" };
+        format!("`model` names no {kind} encoder: give its folder as `model.path`, or `model.source.hub`")
     }
 
     /// Returns the folder that holds the model, downloaded if it is on the hub; `None` if it has no folder.
@@ -357,6 +376,7 @@ impl ModelConfig {
     fn open(&self, trained: Option<WhisperTokenizer>, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let source = &self.source;
         if let Some(folder) = self.folder()? {
+            self.backbone.check(&folder)?;
             return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
                 FolderError::NoFolder(path) => SourceError::NoWhisper(path),
                 error => SourceError::Folder(error),

@@ -140,9 +140,8 @@ impl Experiment {
         if let Some(key) = self.first_given(&OF_WHOLE).or(valid) {
             return value(format!("`{key}` is for runs without `tasks`: tasks have their own data and metrics"));
         }
-        if self.model.backbone.is_text()
-            && let Some(key) = self.first_given(&OF_SPEECH)
-        {
+        let is_text = self.model.backbone.is_text();
+        if is_text && let Some(key) = self.first_given(&OF_SPEECH) {
             return value(format!("`{key}` is for speech, and `model.backbone` reads text: leave it out"));
         }
         for task in &self.tasks {
@@ -151,14 +150,14 @@ impl Experiment {
             };
             task.data.train.validate().map_err(|text| at(Split::Train, text))?;
             let several = task.data.train.0.len() > 1;
-            if several && (self.model.backbone.is_text() || task.data.train.weights().is_some()) {
+            if several && (is_text || task.data.train.weights().is_some()) {
                 let text = "a task's sources of speech are taken as they are, one after the other, and of text there is one: \
                             leave out weights and further sources";
                 return Err(at(Split::Train, text.into()));
             }
             for (split, source) in task.data.splits().written() {
                 let at = |text: String| at(split, text);
-                if self.model.backbone.is_text() {
+                if is_text {
                     source.validate_text().map_err(at)?;
                     continue;
                 }

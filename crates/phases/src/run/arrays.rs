@@ -1,7 +1,6 @@
 //! Arrays of a batch on a device.
 
-use super::batch::{BatchInput, TaskBatch};
-use crate::WhisperBatch;
+use super::batch::TaskBatch;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use undertone_model::backbone::BackboneInput;
 
@@ -25,22 +24,8 @@ pub(super) fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
 /// Returns the backbone's input and the padding mask of a batch, `[batch, positions]`, on `device`. Log-mel features
 /// are moved out of the batch. Speech begins at the encoder position `start`.
 pub(super) fn input(batch: &mut TaskBatch, start: usize, device: &Device) -> (BackboneInput, Tensor<2, Bool>) {
-    let (rows, positions) = (batch.tasks.len(), batch.positions());
+    let (rows, positions) = (batch.tasks.len(), batch.input.positions());
     let ended: Vec<bool> = batch.lengths.iter().flat_map(|n| (0..positions).map(move |i| i >= *n)).collect();
     let padding = Tensor::from_data(TensorData::new(ended, [rows, positions]), device);
-    let input = match &mut batch.input {
-        BatchInput::Speech(speech) => BackboneInput::Mel(mel(speech, device), start),
-        BatchInput::Text(text) => {
-            let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), [rows, text.tokens]), device);
-            BackboneInput::Tokens(ids(&text.ids), ids(&text.type_ids))
-        }
-    };
-    (input, padding)
-}
-
-/// Returns log-mel features, `[batch, bins, frames]`, on `device`. They are moved out of the batch, which saves a copy
-/// of 30 MB for 32 windows.
-fn mel(batch: &mut WhisperBatch, device: &Device) -> Tensor<3> {
-    let shape = [batch.names.len(), batch.bins, batch.frames];
-    Tensor::from_data(TensorData::new(std::mem::take(&mut batch.mel), shape), device)
+    (batch.input.upload(start, device), padding)
 }

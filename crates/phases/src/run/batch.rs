@@ -1,11 +1,14 @@
-//! Samples of several tasks, and batches of them.
+//! Samples of several tasks, and batches of them. What speech and text do differently is behind traits.
 
-use crate::batch::POSITION;
-use crate::{SpeechDataset, SpeechSample, WhisperBatch, WhisperCollate};
+use crate::{DataConfig, SpeechBatch, SpeechSample};
+use burn::tensor::{Device, Int, Tensor};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use undertone_data::loader::{Collate, Dataset, Loader, SampleError};
+use undertone_data::loader::{Collate, Dataset, Loader, MixtureError, Order, SampleError};
 use undertone_fit::BatchSize;
-use undertone_tasks::{HeadConfig, TextBatch, TextDataset, TextSample};
+use undertone_model::backbone::{BackboneInput, BoxedBackbone};
+use undertone_tasks::{Cut, DevicePart, HeadConfig, TextBatch, TextDataset, TextSample};
+use undertone_train::{BatchStats, BoxError};
 
 /// Data loader of batches of tasks.
 pub type TaskLoader = Loader<TaskDataset, TaskCollate>;
@@ -28,43 +31,68 @@ pub enum SampleInput {
     Text(TextSample),
 }
 
-/// Samples of a task.
-#[derive(Clone)]
-pub enum TaskSamples {
-    /// For a speech backbone.
-    Speech(Arc<SpeechDataset>),
-    /// For a text backbone.
-    Text(Arc<TextDataset>),
+/// Samples of one task.
+pub trait TaskSamples: Send + Sync {
+    /// Number of samples.
+    fn count(&self) -> usize;
+
+    /// Returns a sample of an epoch.
+    ///
+    /// # Errors
+    /// When it cannot be made or read.
+    fn sample(&self, index: usize, epoch: u64) -> Result<SampleInput, SampleError>;
+
+    /// Returns the name of a sample in messages.
+    fn name(&self, index: usize) -> String;
+
+    /// Returns the length of a sample, in seconds of speech or tokens of text, if it is known without loading it.
+    fn length(&self, index: usize) -> Option<f64>;
+
+    /// Returns a sample as large as any, and the total length of its input and answer; `None` without samples.
+    ///
+    /// # Errors
+    /// When a sample cannot be loaded.
+    fn most_demanding(&self) -> Result<Option<(usize, SampleInput)>, SampleError>;
+
+    /// Returns the order of their epochs in a run without `tasks`; `None` for the loader's.
+    ///
+    /// # Errors
+    /// When their sources cannot be mixed.
+    fn order(&self, data: &DataConfig, seed: u64) -> Result<Option<Box<dyn Order>>, MixtureError> {
+        let _ = (data, seed);
+        Ok(None)
+    }
+
+    /// Returns the counts of truncated samples.
+    fn cut(&self) -> Cut {
+        Cut::default()
+    }
+
+    /// Returns the samples, if they are texts in memory.
+    fn texts(&self) -> Option<&TextDataset> {
+        None
+    }
 }
 
 /// Samples of all tasks, one task after the other.
 pub struct TaskDataset {
-    tasks: Vec<TaskSamples>,
+    tasks: Vec<Arc<dyn TaskSamples>>,
     heads: Vec<HeadConfig>,
-}
-
-impl TaskSamples {
-    fn len(&self) -> usize {
-        match self {
-            Self::Speech(samples) => samples.len(),
-            Self::Text(samples) => samples.len(),
-        }
-    }
 }
 
 impl TaskDataset {
     /// Returns the dataset of tasks with these samples and heads, in the order of the tasks.
-    pub fn new(tasks: Vec<TaskSamples>, heads: Vec<HeadConfig>) -> Self {
+    pub fn new(tasks: Vec<Arc<dyn TaskSamples>>, heads: Vec<HeadConfig>) -> Self {
         Self { tasks, heads }
     }
 
     /// Returns the number of samples of each task.
     pub fn lengths(&self) -> Vec<usize> {
-        self.tasks.iter().map(TaskSamples::len).collect()
+        self.tasks.iter().map(|samples| samples.count()).collect()
     }
 
     /// Returns the samples of the tasks, in their order.
-    pub fn tasks(&self) -> &[TaskSamples] {
+    pub fn tasks(&self) -> &[Arc<dyn TaskSamples>] {
         &self.tasks
     }
 
@@ -76,16 +104,7 @@ impl TaskDataset {
     pub fn most_demanding(&self) -> Result<TaskSample, SampleError> {
         let mut found: Option<(usize, TaskSample)> = None;
         for (task, samples) in self.tasks.iter().enumerate() {
-            let (length, input) = match samples {
-                TaskSamples::Speech(samples) => {
-                    let sample = samples.most_demanding()?;
-                    (sample.heard.samples() / POSITION + sample.tokens.len(), SampleInput::Speech(sample))
-                }
-                TaskSamples::Text(samples) => {
-                    let Some(sample) = samples.most_demanding() else { continue };
-                    (sample.ids.len() + sample.target.count(), SampleInput::Text(sample))
-                }
-            };
+            let Some((length, input)) = samples.most_demanding()? else { continue };
             if found.as_ref().is_none_or(|(longest, _)| length > *longest) {
                 found = Some((length, TaskSample { task, input }));
             }
@@ -93,13 +112,13 @@ impl TaskDataset {
         Ok(found.ok_or("there are no samples to train on")?.1)
     }
 
-    fn locate(&self, mut index: usize) -> (usize, &TaskSamples, usize) {
+    fn locate(&self, mut index: usize) -> (usize, &dyn TaskSamples, usize) {
         let mut task = 0;
-        while index >= self.tasks[task].len() {
-            index -= self.tasks[task].len();
+        while index >= self.tasks[task].count() {
+            index -= self.tasks[task].count();
             task += 1;
         }
-        (task, &self.tasks[task], index)
+        (task, &*self.tasks[task], index)
     }
 }
 
@@ -107,31 +126,23 @@ impl Dataset for TaskDataset {
     type Item = TaskSample;
 
     fn len(&self) -> usize {
-        self.tasks.iter().map(TaskSamples::len).sum()
+        self.tasks.iter().map(|samples| samples.count()).sum()
     }
 
     fn get(&self, index: usize, epoch: u64) -> Result<TaskSample, SampleError> {
         let (task, samples, index) = self.locate(index);
-        let input = match samples {
-            TaskSamples::Speech(samples) => SampleInput::Speech(samples.get(index, epoch)?),
-            TaskSamples::Text(samples) => SampleInput::Text(samples.get(index)),
-        };
-        Ok(TaskSample { task, input })
+        Ok(TaskSample { task, input: samples.sample(index, epoch)? })
     }
 
     fn name(&self, index: usize) -> String {
-        match self.locate(index) {
-            (_, TaskSamples::Speech(samples), index) => samples.name(index),
-            (_, TaskSamples::Text(samples), index) => samples.samples()[index].name.clone(),
-        }
+        let (_, samples, index) = self.locate(index);
+        samples.name(index)
     }
 
     /// Returns the length in seconds of speech or tokens of text.
     fn length(&self, index: usize) -> Option<f64> {
-        match self.locate(index) {
-            (_, TaskSamples::Speech(samples), index) => samples.length(index),
-            (_, TaskSamples::Text(samples), index) => Some(samples.samples()[index].ids.len() as f64),
-        }
+        let (_, samples, index) = self.locate(index);
+        samples.length(index)
     }
 }
 
@@ -148,72 +159,166 @@ pub struct TaskBatch {
     pub step: u64,
 }
 
-/// Content of a batch.
+/// Content of a batch. It dereferences to what both kinds have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchInput {
     /// For a speech backbone.
-    Speech(WhisperBatch),
+    Speech(SpeechBatch),
     /// For a text backbone.
     Text(TextBatch),
 }
 
-impl TaskBatch {
-    /// Returns the number of decisions in the reference answer of a row: tokens, tags, labels.
-    pub fn decisions(&self, row: usize) -> usize {
-        match &self.input {
-            BatchInput::Speech(speech) => speech.row_labels(row).iter().filter(|label| **label >= 0).count(),
-            BatchInput::Text(text) => text.samples[row].target.count(),
-        }
-    }
+/// Inputs and reference answers of a batch.
+pub trait InputBatch {
+    /// Returns the names of the samples in messages.
+    fn names(&self) -> Vec<String>;
 
-    /// Returns the number of decisions in the reference answers of a task's samples.
-    pub fn decisions_of(&self, task: usize) -> f64 {
-        let own = self.tasks.iter().enumerate().filter(|(_, other)| **other == task);
-        own.map(|(row, _)| self.decisions(row) as f64).sum()
-    }
+    /// Returns the number of decisions in the reference answer of a row: tokens, tags, labels.
+    fn decisions(&self, row: usize) -> usize;
 
     /// Returns the number of positions of the backbone's states.
-    pub fn positions(&self) -> usize {
-        match &self.input {
-            BatchInput::Speech(speech) => speech.frames.div_ceil(2),
-            BatchInput::Text(text) => text.tokens,
+    fn positions(&self) -> usize;
+
+    /// Returns the size of the batch.
+    fn size(&self) -> BatchSize;
+
+    /// Returns the approximate memory in bytes.
+    fn bytes(&self) -> usize;
+
+    /// Returns the work of a training step. `trainable` is the share of trained parameters, from 0 to 1.
+    fn work(&self, backbone: &BoxedBackbone, trainable: f64) -> BatchStats;
+
+    /// Returns the reference answers.
+    fn references(&self) -> References<'_>;
+
+    /// Copies the backbone's input to `device`. Log-mel features are moved out of the batch; they begin at the
+    /// backbone's position `start`.
+    fn upload(&mut self, start: usize, device: &Device) -> BackboneInput;
+
+    /// Copies what heads read besides the backbone's states to `device`; `None` if they read nothing else.
+    fn upload_heads(&self, input: &BackboneInput, device: &Device) -> Option<HeadInputs> {
+        let _ = (input, device);
+        None
+    }
+
+    /// Returns the alignment targets, `[batch, positions]` each: of characters, and of Morse elements.
+    fn alignment(&self) -> Option<&(Vec<i64>, Vec<i64>)> {
+        None
+    }
+}
+
+/// Reference answers of a batch.
+pub enum References<'a> {
+    /// Names and texts of recordings.
+    Speech {
+        /// Names.
+        names: &'a [String],
+        /// Texts.
+        texts: &'a [String],
+    },
+    /// Samples of text, with their targets.
+    Text(&'a [TextSample]),
+}
+
+/// Inputs of the heads of a text backbone besides the states, on the device.
+pub struct HeadInputs {
+    pub(super) ids: Tensor<2, Int>,
+    /// Rows and labels of each task that has rows in the batch.
+    pub(super) parts: Vec<Option<DevicePart>>,
+}
+
+impl SampleInput {
+    /// Returns the sample of speech, if it is one.
+    pub fn speech(self) -> Option<SpeechSample> {
+        if let Self::Speech(sample) = self { Some(sample) } else { None }
+    }
+
+    /// Returns the sample of text, if it is one.
+    pub fn text(self) -> Option<TextSample> {
+        if let Self::Text(sample) = self { Some(sample) } else { None }
+    }
+}
+
+impl BatchInput {
+    /// Returns the batch of speech.
+    ///
+    /// # Errors
+    /// When it is one of text.
+    pub fn speech(&self) -> Result<&SpeechBatch, BoxError> {
+        if let Self::Speech(batch) = self { Ok(batch) } else { Err(OTHER_KIND.into()) }
+    }
+
+    /// Returns the batch of text.
+    ///
+    /// # Errors
+    /// When it is one of speech.
+    pub fn text(&self) -> Result<&TextBatch, BoxError> {
+        if let Self::Text(batch) = self { Ok(batch) } else { Err(OTHER_KIND.into()) }
+    }
+}
+
+const OTHER_KIND: &str = "a batch of text came to a backbone of speech, or the other way";
+
+impl Deref for BatchInput {
+    type Target = dyn InputBatch;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Speech(batch) => batch,
+            Self::Text(batch) => batch,
+        }
+    }
+}
+
+impl DerefMut for BatchInput {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Speech(batch) => batch,
+            Self::Text(batch) => batch,
         }
     }
 }
 
 impl TaskBatch {
-    /// Returns the size of the batch.
-    pub fn shape(&self) -> BatchSize {
-        match &self.input {
-            BatchInput::Speech(speech) => speech.shape(),
-            BatchInput::Text(text) => {
-                let labels = text.longest_written();
-                BatchSize { samples: text.samples.len(), length: text.tokens, speech: false, labels }
-            }
-        }
+    /// Returns the number of decisions in the reference answers of a task's samples.
+    pub fn decisions_of(&self, task: usize) -> f64 {
+        rows_of(&self.tasks, task).into_iter().map(|row| self.input.decisions(row) as f64).sum()
     }
+}
+
+/// Returns the rows of a task, given the task of each row.
+pub(super) fn rows_of(tasks: &[usize], task: usize) -> Vec<usize> {
+    (0..tasks.len()).filter(|row| tasks[*row] == task).collect()
 }
 
 /// Collates samples of several tasks into batches.
-pub enum TaskCollate {
-    /// For a speech backbone.
-    Speech(Box<WhisperCollate>),
-    /// For a text backbone.
-    Text {
-        /// Id of the padding token.
-        pad: u32,
-        /// Heads of the tasks, if the batches need labels for their losses.
-        heads: Vec<HeadConfig>,
-    },
+pub struct TaskCollate(Box<dyn InputCollate>);
+
+/// Collates the content of samples into batches.
+pub trait InputCollate: Send + Sync {
+    /// Returns a batch, and the number of positions of the backbone's states that each sample fills. `tasks` is the
+    /// task of each sample.
+    ///
+    /// # Errors
+    /// When a sample is of another kind.
+    fn batch(&self, inputs: Vec<SampleInput>, tasks: &[usize]) -> Result<(BatchInput, Vec<usize>), SampleError>;
+
+    /// Adds the labels for the losses of these heads, for training batches.
+    fn add_labels(&mut self, heads: &[HeadConfig]) {
+        let _ = heads;
+    }
 }
 
 impl TaskCollate {
+    /// Returns a collator of samples with this kind of content.
+    pub fn new(inputs: impl InputCollate + 'static) -> Self {
+        Self(Box::new(inputs))
+    }
+
     /// Adds the labels for the losses of a dataset's tasks, for training batches.
-    pub(super) fn labelled(self, dataset: &TaskDataset) -> Self {
-        match self {
-            Self::Text { pad, .. } => Self::Text { pad, heads: dataset.heads.clone() },
-            speech => speech,
-        }
+    pub(super) fn labelled(mut self, dataset: &TaskDataset) -> Self {
+        self.0.add_labels(&dataset.heads);
+        self
     }
 }
 
@@ -222,35 +327,11 @@ impl Collate<TaskSample> for TaskCollate {
 
     fn collate(&self, items: Vec<TaskSample>) -> Result<TaskBatch, SampleError> {
         let tasks: Vec<usize> = items.iter().map(|item| item.task).collect();
-        let (mut heard, mut read) = (Vec::new(), Vec::new());
-        for item in items {
-            match item.input {
-                SampleInput::Speech(sample) => heard.push(sample),
-                SampleInput::Text(sample) => read.push(sample),
-            }
-        }
-        let (input, lengths) = match self {
-            Self::Speech(collate) => speech(collate, heard)?,
-            Self::Text { pad, heads } => {
-                let lengths = read.iter().map(|sample| sample.ids.len()).collect();
-                (BatchInput::Text(TextBatch::new(read, *pad).labelled(heads, &tasks)?), lengths)
-            }
-        };
+        let (input, lengths) = self.0.batch(items.into_iter().map(|item| item.input).collect(), &tasks)?;
         Ok(TaskBatch { input, tasks, lengths, step: 0 })
     }
 
     fn bytes(batch: &TaskBatch) -> usize {
-        match &batch.input {
-            BatchInput::Speech(speech) => WhisperCollate::bytes(speech),
-            BatchInput::Text(text) => text.bytes(),
-        }
+        batch.input.bytes()
     }
-}
-
-fn speech(collate: &WhisperCollate, samples: Vec<SpeechSample>) -> Result<(BatchInput, Vec<usize>), SampleError> {
-    let audio: Vec<usize> = samples.iter().map(|sample| sample.heard.samples()).collect();
-    let batch = collate.collate(samples)?;
-    let positions = batch.frames.div_ceil(2);
-    let lengths = audio.into_iter().map(|samples| samples.div_ceil(POSITION).clamp(1, positions)).collect();
-    Ok((BatchInput::Speech(batch), lengths))
 }

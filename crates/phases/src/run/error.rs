@@ -1,11 +1,10 @@
 //! Errors of a run.
 
 use super::folder::FolderError;
-use super::pretrained::BackboneError;
 use super::text_data::TextDataError;
 use crate::config::{NONE, TaskConfig};
 use crate::run_directory::RunDirectoryError;
-use crate::{ConfigError, SpeechError, Split, TranscribeError};
+use crate::{ConfigError, SourceError, SpeechError, Split, TranscribeError};
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{LoaderError, MixtureError};
@@ -207,6 +206,20 @@ pub enum RunError {
     /// The analysis of the results failed.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
+}
+
+/// Reason why there is no backbone.
+#[derive(Debug, thiserror::Error)]
+pub enum BackboneError {
+    /// The source of the model fails.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The spelling map cannot be read.
+    #[error(transparent)]
+    Spellings(#[from] NormalizerError),
+    /// A setting has no effect on the backbone.
+    #[error("{0}")]
+    Setting(String),
 }
 
 fn at(step: Option<u64>) -> String {

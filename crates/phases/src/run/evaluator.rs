@@ -1,12 +1,12 @@
 //! Evaluation of a model on the tasks' data, with different kinds of routers.
 
 use super::arrays::{input, one_hot};
-use super::batch::{TaskBatch, TaskLoader};
+use super::batch::{HeadInputs, TaskBatch, TaskLoader};
 use super::evaluation_result::EvaluationResult;
+use super::modality::EncodedBatch;
 use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
 use super::scoring::{Answered, Asked, Scoring};
-use super::task_loss::{TaskLosses, TextInput};
 use super::together::{SharedAnswers, Spoken, gather};
 use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
@@ -151,19 +151,17 @@ impl Evaluator {
         kind: RouterKind,
         rng: &mut ChaCha8Rng,
     ) -> Result<Answered, BoxError> {
-        let (tapped, texts) = self.tap(model, batch)?;
+        let (tapped, heads) = self.tap(model, batch)?;
         let mut routed = Vec::new();
         let (gates, chosen) = self.decide(model, &tapped, batch, kind, rng, &mut routed);
         let states = model.encode(&tapped, gates.as_ref()).states;
+        let encoded = EncodedBatch { model, tasks: &self.tasks, batch, states, padding: &tapped.padding, gates };
         let mut losses = Vec::new();
         if self.tasks.iter().any(|task| task.metrics().iter().any(|metric| metric == LOSS)) {
-            let of_tasks = TaskLosses { tasks: &self.tasks, label_smoothing: 0.0 };
-            let padding = &tapped.padding;
-            let sums =
-                of_tasks.sums(model, states.clone(), padding, gates.clone(), batch, texts.as_ref(), &self.device)?;
+            let sums = self.pretrained.losses(encoded.clone(), heads.as_ref(), 0.0)?;
             losses = sums.into_iter().map(|sum| sum.into_scalar::<f32>()).collect();
         }
-        let answers = model.answer(&self.pretrained, &self.tasks, states, &tapped.padding, gates, batch, &chosen)?;
+        let answers = self.pretrained.answers(encoded, &chosen)?;
         Ok(Answered { losses, routed, chosen, answers })
     }
 
@@ -182,12 +180,12 @@ impl Evaluator {
         Ok(result)
     }
 
-    /// Computes a batch's states at the tap, and the additional inputs of text heads.
-    fn tap(&self, model: &TaskModel, batch: &mut TaskBatch) -> Result<(Tapped, Option<TextInput>), BoxError> {
-        note_workload(Workload::Evaluation(batch.shape()));
+    /// Computes a batch's states at the tap, and the additional inputs of heads.
+    fn tap(&self, model: &TaskModel, batch: &mut TaskBatch) -> Result<(Tapped, Option<HeadInputs>), BoxError> {
+        note_workload(Workload::Evaluation(batch.input.size()));
         let (input, padding) = input(batch, 0, &self.device);
-        let texts = TextInput::new(batch, &input, &self.device);
-        Ok((model.tap(input, padding)?, texts))
+        let heads = batch.input.upload_heads(&input, &self.device);
+        Ok((model.tap(input, padding)?, heads))
     }
 
     /// Returns the gates of the adapters, and the task whose head answers each row.

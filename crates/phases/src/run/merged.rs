@@ -4,8 +4,9 @@ use super::choice::{Choice, root_of};
 use super::model::{PromptHead, TaskModel};
 use super::pretrained::Pretrained;
 use super::setup::Setup;
+use crate::backbone::SpeechBackbone;
 use crate::run_directory::{CONFIG, recorded};
-use crate::{ModelConfig, RunError};
+use crate::{BackboneError, ModelConfig, RunError};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use undertone_model::adaptable::merge_and_unload;
@@ -21,7 +22,7 @@ pub fn load_whisper(name: &Path, task: Option<&str>, device: &Device) -> Result<
     match root_of(name) {
         Some(_) if name.is_dir() && !name.join("config.json").exists() => merged(&Choice::of(name, task, &[])?, device),
         _ if task.is_some() => Err(RunError::NoRun(name.to_owned())),
-        _ => Ok(ModelConfig::named(name).load(device, 0).map_err(super::pretrained::BackboneError::from)?),
+        _ => Ok(ModelConfig::named(name).load(device, 0).map_err(BackboneError::from)?),
     }
 }
 
@@ -42,8 +43,10 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
     let backbone = choice.backbone();
     set_kernels(backbone.kernels);
     let setup = Setup::of(&backbone, device.clone(), Pretrained::load(&backbone, device)?);
-    let Pretrained::Whisper(whisper) = &setup.pretrained else {
-        return Err(RunError::Modality("text, and has no decoder of its own to merge an adapter into"));
+    let Some(whisper) = setup.pretrained.speech().and_then(SpeechBackbone::whisper) else {
+        let of_text = setup.pretrained.text().is_some();
+        let text = "text, and has no decoder of its own to merge an adapter into";
+        return Err(RunError::Modality(if of_text { text } else { "speech, and is no Whisper" }));
     };
     let (model, mut whisper) = (choice.model(&setup)?, whisper.clone());
     whisper.model =

@@ -1,7 +1,7 @@
 //! A run: a list of stages over tasks, each trained by a [`Learner`](undertone_train::Learner) in a directory of its
 //! own.
 //!
-//! Without `tasks` a run has one stage with one unnamed task: it fine-tunes a Whisper in the run's own directory. With
+//! Without `tasks` a run has one stage with one unnamed task: it fine-tunes a speech backbone in the run's own directory. With
 //! `tasks` it is a DYNAMO run: an adapter and a head for each task on one frozen backbone, and a router over them.
 //! Phase 1 trains adapters and heads, phase 2 the router, phase 3 router, adapters and heads together. Each stage
 //! begins with the best model of the one before. It exports adapters in PEFT's layout, heads, router and `dynamo.json`.
@@ -9,7 +9,6 @@
 //! A stage is a value: [`stages`] describes those of a phase or baseline, and everything else reads their fields.
 
 mod analyze;
-mod answer;
 mod arrays;
 mod batch;
 mod choice;
@@ -20,6 +19,7 @@ mod evaluator;
 mod folder;
 mod losses;
 mod merged;
+mod modality;
 mod model;
 mod objective;
 mod order;
@@ -32,37 +32,42 @@ mod reporting;
 mod scoring;
 mod setup;
 mod spec;
+mod speech;
 mod stage;
 mod stages;
-mod task_loss;
+mod text;
 mod text_data;
 mod together;
 mod trivial;
 
 pub use analyze::{Report, analyze, evaluate_run};
-pub use batch::{BatchInput, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskLoader, TaskSample, TaskSamples};
+pub use batch::{
+    BatchInput, HeadInputs, InputBatch, InputCollate, References, SampleInput, TaskBatch, TaskCollate, TaskDataset,
+    TaskLoader, TaskSample, TaskSamples,
+};
 pub use choice::Choice;
-pub use error::RunError;
+pub use error::{BackboneError, RunError};
 pub use eval::{evaluate, evaluate_choice};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
 pub use folder::FolderError as AdapterFolderError;
 pub use losses::{routing_sums, routing_terms};
 pub use merged::{has_tasks, load_whisper, merged};
+pub use modality::{EncodedBatch, Modality, Opening};
 pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedParts, prompted};
 pub use objective::{StageBatches, TaskObjective};
 pub use order::TaskOrder;
 pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor, Routed};
 pub use prepare::Run;
-pub(crate) use pretrained::set_language;
-pub use pretrained::{BackboneError, Pretrained};
+pub use pretrained::Pretrained;
+pub(crate) use pretrained::load_speech;
 pub(crate) use probe::{probe, probed_stage};
 pub use reporting::{stage_plan, write_reports};
 pub use setup::Setup;
-#[cfg(test)]
-pub(crate) use setup::collate;
 pub use spec::{Layout, StageKind, StageSpec, stages};
+#[cfg(test)]
+pub(crate) use speech::collate;
 pub use stages::{StageOutcome, train, train_baseline, train_phases};
 pub use text_data::TextDataError;
 pub(crate) use text_data::read_texts;

@@ -9,7 +9,7 @@ use undertone_model::adapters::{AdapterConfig, Gates};
 use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput};
 use undertone_model::layers::{Linear, mean_pool};
 use undertone_model::router::{Router, RouterConfig};
-use undertone_model::whisper::{DecoderCache, WhisperDecoder};
+use undertone_model::whisper::{DecoderCache, Whisper, WhisperDecoder};
 use undertone_store::set_trainable;
 use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadConfig, HeadInput, TaskHead};
 use undertone_train::BoxError;
@@ -62,14 +62,15 @@ pub struct AlignmentHeads {
     elements_layer: usize,
 }
 
-/// Task prompt of the decoder: a learned vector that is added to the embedding of the start token.
+/// Task prompt of a backbone that writes text by itself: a learned vector that is added to the embedding of its
+/// decoder's start token, or without a decoder to its last states.
 #[derive(Module, Debug)]
 pub struct PromptHead {
     /// The vector, `[d_model]`, initially 0.
     pub start: Param<Tensor<1>>,
 }
 
-/// The backbone's decoder computes losses and answers, see [`prompted`].
+/// The backbone computes losses and answers, see [`prompted`].
 impl TaskHead for PromptHead {
     fn loss(&self, _: HeadInput) -> Result<Tensor<1>, BoxError> {
         Err(PROMPTS_ONLY.into())
@@ -149,9 +150,11 @@ impl TaskModel {
         Ok(Self { backbone, heads, router: None, alignment, tap, adapters, plain: false })
     }
 
-    /// Returns a model for fine-tuning a Whisper. Its parameters stay trained or frozen as they are.
+    /// Returns a model for fine-tuning a backbone. Its parameters stay trained or frozen as they are.
     pub fn plain(backbone: BoxedBackbone) -> Self {
-        let (backbone, alignment) = (backbone.renamed("whisper"), AlignmentHeads::none());
+        let is_whisper = backbone.downcast_ref::<Whisper>().is_some();
+        let backbone = if is_whisper { backbone.renamed("whisper") } else { backbone };
+        let alignment = AlignmentHeads::none();
         Self { backbone, heads: Vec::new(), router: None, alignment, tap: 0, adapters: 0, plain: true }
     }
 
@@ -163,7 +166,7 @@ impl TaskModel {
 
     /// Adds the alignment heads, with this number of classes of elements. A text backbone has none.
     pub fn with_alignment(mut self, config: &AlignmentConfig, classes: usize, device: &Device) -> Self {
-        if self.backbone.decoder().is_some() {
+        if self.backbone.writes_text() {
             self.alignment = AlignmentHeads::init(config, classes, &self.backbone, device);
             // In a fine-tuned backbone nothing else reads the residual stream.
             self.tap = if self.plain { self.alignment.elements_layer } else { self.tap };
@@ -229,9 +232,10 @@ impl TaskModel {
     }
 }
 
-/// Returns a newly initialised head: a task prompt for a backbone with a decoder, the head's own network for any other.
+/// Returns a newly initialised head: a task prompt for a backbone that writes text by itself, the head's own network
+/// for any other.
 fn head(backbone: &BoxedBackbone, config: &HeadConfig, device: &Device) -> BoxedHead {
-    if backbone.decoder().is_none() {
+    if !backbone.writes_text() {
         return config.head(backbone.token_embedding(), device);
     }
     BoxedHead::new("Prompt", PromptHead { start: Param::from_tensor(Tensor::zeros([backbone.d_model()], device)) })
@@ -243,7 +247,7 @@ pub(super) fn is_shared(path: &str) -> bool {
 }
 
 /// Implemented by hand because of the parameter paths, which checkpoints and `train.optimizer.groups` use. A fine-tuned
-/// Whisper is at `whisper` with its alignment heads beside it. All other parts have the names of the fields.
+/// Whisper is at `whisper`, any other backbone at the name of its box, with its alignment heads beside it. All other parts have the names of the fields.
 impl Module for TaskModel {
     fn collect_devices(&self, devices: Devices) -> Devices {
         let devices = self.heads.collect_devices(self.backbone.collect_devices(devices));
@@ -352,13 +356,25 @@ pub fn prompted(
     gates: Option<Gates>,
     prompts: Tensor<2>,
 ) -> DecoderCache {
+    let cache = decoder.cache(states, gates);
+    match task_vectors(heads, prompts) {
+        Some(task) => cache.with_start(task),
+        None => cache,
+    }
+}
+
+/// Returns the vector of each input's task, `[batch, d_model]`; `None` without heads. `prompts` are the weights of each
+/// input on each of `heads`, `[batch, heads]`.
+///
+/// # Panics
+/// If there is a head that is no [`PromptHead`].
+pub(super) fn task_vectors(heads: &[BoxedHead], prompts: Tensor<2>) -> Option<Tensor<2>> {
     if heads.is_empty() {
-        return decoder.cache(states, gates);
+        return None;
     }
     let prompts_of = heads.iter().filter_map(|head| head.downcast_ref::<PromptHead>());
     let starts = prompts_of.map(|prompt| prompt.start.val().unsqueeze_dim(0));
-    let start = undertone_ops::matmul(prompts, Tensor::cat(starts.collect(), 0));
-    decoder.cache(states, gates).with_start(start)
+    Some(undertone_ops::matmul(prompts, Tensor::cat(starts.collect(), 0)))
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! The objective of each stage, for the Learner.
 
 use super::arrays::{input, ints};
-use super::batch::{BatchInput, TaskBatch, TaskLoader};
+use super::batch::{HeadInputs, TaskBatch, TaskLoader};
 use super::evaluator::{Evaluator, RouterKind};
 use super::folder::{self, Description};
 use super::losses::{routing_sums, routing_terms};
+use super::modality::EncodedBatch;
 use super::model::{Encoded, Tapped, TaskModel};
-use super::pretrained::Pretrained;
-use super::task_loss::{TaskLosses, TextInput};
 use crate::config::{RoutingWeights, TaskConfig, TrainingGates};
 use crate::skipped::SkipRecord;
-use crate::work::{speech_work, text_work, trainable_share};
+use crate::work::trainable_share;
 use crate::{AlignmentConfig, LossConfig};
 use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
@@ -21,10 +20,8 @@ use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::adapters::Gates;
 use undertone_model::backbone::BackboneInput;
-use undertone_model::whisper::Whisper;
 use undertone_ops::linear_cross_entropy;
 use undertone_report::GUMBEL_TEMPERATURE;
-use undertone_store::Dtype;
 use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossSum, LossTerm, Objective, Share};
 
 /// Names of the alignment terms in logs.
@@ -65,13 +62,7 @@ impl TaskObjective {
 
     /// Returns the start of a batch of speech in the window, in encoder positions.
     fn position(&self, batch: &TaskBatch) -> usize {
-        match (&self.evaluator.pretrained, &batch.input) {
-            (Pretrained::Whisper(whisper), BatchInput::Speech(speech)) if self.loss.random_position => {
-                let room = whisper.config.max_source_positions - speech.frames.div_ceil(2);
-                (speech.draw % (room as u64 + 1)) as usize
-            }
-            _ => 0,
-        }
+        if self.loss.random_position { self.evaluator.pretrained.random_start(batch) } else { 0 }
     }
 
     /// Computes each task's loss over its own rows, and the alignment losses of synthesised samples.
@@ -81,12 +72,13 @@ impl TaskObjective {
         tapped: &Tapped,
         gates: Option<Gates>,
         batch: &TaskBatch,
-        texts: Option<&TextInput>,
+        heads: Option<&HeadInputs>,
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
         let encoded = model.encode(tapped, gates.as_ref());
-        let losses = TaskLosses { tasks: &self.evaluator.tasks, label_smoothing: self.loss.label_smoothing };
-        let sums = losses.sums(model, encoded.states.clone(), &tapped.padding, gates, batch, texts, device)?;
+        let (tasks, states, padding) = (&*self.evaluator.tasks, encoded.states.clone(), &tapped.padding);
+        let of_batch = EncodedBatch { model, tasks, batch, states, padding, gates };
+        let sums = self.evaluator.pretrained.losses(of_batch, heads, self.loss.label_smoothing)?;
         let sums = self.evaluator.tasks.iter().zip(sums).map(|(task, sum)| (term_name(task), sum));
         let mut sums: Vec<LossSum> = sums.collect();
         for Alignment { name, labels, .. } in alignments(&self.loss.alignment, batch) {
@@ -111,10 +103,7 @@ struct Alignment<'a> {
 
 /// Returns the alignment terms of a batch: those with a weight above 0, if its samples have alignment labels.
 fn alignments<'a>(weights: &AlignmentConfig, batch: &'a TaskBatch) -> impl Iterator<Item = Alignment<'a>> {
-    let labels = match &batch.input {
-        BatchInput::Speech(speech) => speech.alignment.as_ref(),
-        BatchInput::Text(_) => None,
-    };
+    let labels = batch.input.alignment();
     let AlignmentConfig { characters, elements, .. } = *weights;
     let all = labels.map(|labels| {
         [
@@ -150,35 +139,28 @@ fn alignment_sum(
 impl Objective for TaskObjective {
     type Model = TaskModel;
     type Batch = TaskBatch;
-    /// Input of the backbone, padding mask, and additional inputs of text heads.
-    type Input = (BackboneInput, Tensor<2, Bool>, Option<TextInput>);
+    /// Input of the backbone, padding mask, and additional inputs of heads.
+    type Input = (BackboneInput, Tensor<2, Bool>, Option<HeadInputs>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
         batch.tasks.len()
     }
 
     fn names(&self, batch: &TaskBatch) -> Vec<String> {
-        match &batch.input {
-            BatchInput::Speech(speech) => speech.names.clone(),
-            BatchInput::Text(text) => text.samples.iter().map(|sample| sample.name.clone()).collect(),
-        }
+        batch.input.names()
     }
 
     fn work(&self, model: &TaskModel, batch: &TaskBatch) -> BatchStats {
-        let trainable = trainable_share(model);
-        let work = match &batch.input {
-            BatchInput::Speech(speech) => speech_work(&model.backbone, speech, trainable),
-            BatchInput::Text(text) => text_work(&model.backbone, text, trainable),
-        };
+        let work = batch.input.work(&model.backbone, trainable_share(model));
         // A router that is trained alone reads the first blocks, and the others do not run.
         if self.task_weight() == 0.0 { BatchStats { flops: None, ..work } } else { work }
     }
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
-        note_workload(Workload::TrainingStep(batch.shape()));
+        note_workload(Workload::TrainingStep(batch.input.size()));
         let (input, padding) = input(batch, self.position(batch), device);
-        let texts = TextInput::new(batch, &input, device);
-        Ok((input, padding, texts))
+        let heads = batch.input.upload_heads(&input, device);
+        Ok((input, padding, heads))
     }
 
     fn loss_terms(&self, batch: &TaskBatch) -> Vec<LossTerm> {
@@ -205,13 +187,13 @@ impl Objective for TaskObjective {
         &self,
         model: &TaskModel,
         batch: &TaskBatch,
-        (input, padding, texts): Self::Input,
+        (input, padding, heads): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
         let tapped = model.tap(input, padding)?;
         let RoutingPolicy::Router { gates, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
-            return self.task_sums(model, &tapped, gates, batch, texts.as_ref(), device);
+            return self.task_sums(model, &tapped, gates, batch, heads.as_ref(), device);
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let pooled = tapped.pooled();
@@ -219,7 +201,7 @@ impl Objective for TaskObjective {
         let mut sums = Vec::new();
         if self.task_weight() > 0.0 {
             let gates = routing.training_gates(gates.kind(), gates.temperature(batch.step));
-            sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, texts.as_ref(), device)?;
+            sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, heads.as_ref(), device)?;
         }
         sums.extend(routing_sums(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
         Ok(sums)
@@ -247,14 +229,7 @@ impl Objective for TaskObjective {
         if let Some(description) = &self.description {
             return Ok(folder::save(model, description, directory)?);
         }
-        match (&self.evaluator.pretrained, model.backbone.downcast_ref::<Whisper>()) {
-            (Pretrained::Whisper(whisper), Some(network)) => {
-                let mut whisper = whisper.clone();
-                whisper.model = network.clone();
-                Ok(whisper.save(directory, Dtype::F32)?)
-            }
-            _ => Err("only a Whisper is fine-tuned as a whole".into()),
-        }
+        self.evaluator.pretrained.save(&model.backbone, directory)
     }
 }
 

@@ -3,17 +3,20 @@
 use super::arrays::input;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
 use super::choice::Choice;
+use super::modality::EncodedBatch;
 use super::model::{Tapped, TaskModel};
-use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::spec::Layout;
 use super::text_data::TextDataError;
+use crate::backbone::{Architecture, SpeechBackbone};
 use crate::config::TaskConfig;
 use crate::reading::Reading;
 use crate::{Experiment, RunError, SampleAudio, SpeechSample, TranscribeError};
 use burn::tensor::Tensor;
+use std::ops::Range;
 use std::path::Path;
 use undertone_data::audio;
+use undertone_data::cut;
 use undertone_data::loader::Collate;
 use undertone_model::adapters::Gates;
 use undertone_tasks::{Answer, ReadError, TextSample, UserInput, UserInputError, user_input_origin};
@@ -74,14 +77,14 @@ impl Predictor {
     /// Loads the model of a stage for one task, without routing.
     ///
     /// # Errors
-    /// When its parts cannot be loaded, or the run fine-tuned a whole model, which is for transcription.
+    /// When its parts cannot be loaded, or the run fine-tuned a whole Whisper, which is for transcription.
     pub fn of_choice(choice: &Choice) -> Result<Self, RunError> {
-        if choice.stage.layout == Layout::Model {
+        if choice.stage.layout == Layout::Model && choice.experiment.model.backbone == Architecture::WHISPER {
             let directory = choice.experiment.directory();
             let instead = format!("`cargo xtask transcribe --model {} AUDIO` reads audio with it", directory.display());
             return Err(RunError::OtherKind { directory, instead });
         }
-        let setup = Setup::new(&choice.experiment)?;
+        let setup = Setup::new(&choice.backbone())?;
         let model = choice.model(&setup)?;
         Self::of(setup, model, choice.tasks())
     }
@@ -98,17 +101,13 @@ impl Predictor {
     /// # Errors
     /// When the file cannot be read, or the backbone reads text.
     pub fn audio(&self, path: &Path) -> Result<Vec<Prediction>, RunError> {
-        let Pretrained::Whisper(whisper) = &self.setup.pretrained else {
-            return Err(RunError::Modality("text: give it with --text"));
-        };
+        let speech = self.setup.pretrained.speech().ok_or(RunError::Modality("text: give it with --text"))?;
         let samples = audio::load(path).map_err(TranscribeError::from)?;
-        let prompt = whisper.tokenizer.prompt(&whisper.generation, None, None).map_err(TranscribeError::from)?;
-        let reading = Reading::of(whisper).map_err(TranscribeError::from)?;
-        let answers = reading.pieces(&samples).into_iter().map(|piece| {
-            let piece = piece.samples;
+        let prompt = speech.tokenizer.prompt(None, None).map_err(TranscribeError::from)?;
+        let answers = pieces(speech, &samples)?.into_iter().map(|piece| {
             let start = piece.start as f64 / f64::from(audio::SAMPLE_RATE);
             let mut tokens = prompt.clone();
-            tokens.push(whisper.tokenizer.end());
+            tokens.extend(speech.tokenizer.end());
             let sample = SpeechSample {
                 name: path.display().to_string(),
                 heard: SampleAudio::Audio(samples[piece].to_vec()),
@@ -134,9 +133,8 @@ impl Predictor {
     /// # Errors
     /// When the backbone takes speech, or the router chooses a task that needs a context and there is none.
     pub fn text(&self, text: &str, context: Option<&str>) -> Result<Prediction, RunError> {
-        let Pretrained::Text(backbone) = &self.setup.pretrained else {
-            return Err(RunError::Modality("audio: give a file with --audio"));
-        };
+        let no_text = RunError::Modality("audio: give a file with --audio");
+        let backbone = self.setup.pretrained.text().ok_or(no_text)?;
         let (name, longest) = (user_input_origin().to_string(), backbone.max_tokens);
         let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
         let decision = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)?);
@@ -189,9 +187,9 @@ impl Predictor {
             None => self.model.oracle(&chosen, &self.setup.device),
         };
         let states = self.model.encode(tapped, gates.as_ref()).states;
-        let answers =
-            self.model.answer(&self.setup.pretrained, &self.tasks, states, &tapped.padding, gates, batch, &chosen);
-        answers.map_err(RunError::Evaluate)
+        let (model, tasks, padding) = (&self.model, &*self.tasks, &tapped.padding);
+        let encoded = EncodedBatch { model, tasks, batch, states, padding, gates };
+        self.setup.pretrained.answers(encoded, &chosen).map_err(RunError::Evaluate)
     }
 
     fn prediction(&self, decision: Decision, text: String) -> Prediction {
@@ -200,6 +198,12 @@ impl Predictor {
             .map(|(gates, confidence)| Routed { gates: gates.into_data().iter::<f32>().collect(), confidence });
         Prediction { start: 0.0, task: self.tasks[decision.task].name.clone(), text, routing }
     }
+}
+
+/// Cuts audio into pieces that fit the backbone's window.
+fn pieces(speech: &SpeechBackbone, samples: &[f32]) -> Result<Vec<Range<usize>>, TranscribeError> {
+    let Some(whisper) = speech.whisper() else { return Ok(cut::pieces(samples, speech.window())) };
+    Ok(Reading::of(whisper)?.pieces(samples).into_iter().map(|piece| piece.samples).collect())
 }
 
 fn tell_cut(tokens: usize) {

@@ -1,35 +1,25 @@
-//! Pretrained backbones for tasks.
+//! Pretrained backbone of an experiment.
 
-use crate::backbone::TextBackbone;
-use crate::normalize::spells;
-use crate::{DataConfig, Experiment, SourceError};
+use super::modality::Modality;
+use crate::backbone::{Architecture, SpeechBackbone};
+use crate::normalize::spelling_map;
+use crate::{BackboneError, DataConfig, Experiment, SourceError};
 use burn::tensor::Device;
-use undertone_data::text::NormalizerError;
-use undertone_model::backbone::BoxedBackbone;
+use std::ops::Deref;
+use std::sync::Arc;
 use undertone_model::whisper::PretrainedWhisper;
+use undertone_tasks::GenerationSettings;
 
 /// Backbone with its tokenizer and other files.
 #[derive(Clone)]
-#[allow(clippy::large_enum_variant)] // there is one in a run
-pub enum Pretrained {
-    /// Backbone for speech.
-    Whisper(PretrainedWhisper),
-    /// Backbone for text.
-    Text(TextBackbone),
-}
-
-/// Reason why there is no backbone.
-#[derive(Debug, thiserror::Error)]
-pub enum BackboneError {
-    /// The source of the model fails.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The spelling map cannot be read.
-    #[error(transparent)]
-    Spellings(#[from] NormalizerError),
-}
+pub struct Pretrained(Arc<dyn Modality>);
 
 impl Pretrained {
+    /// Returns a backbone that is already loaded.
+    pub fn new(backbone: impl Modality + 'static) -> Self {
+        Self(Arc::new(backbone))
+    }
+
     /// Loads or initialises the backbone of an experiment on `device`.
     ///
     /// # Errors
@@ -37,26 +27,62 @@ impl Pretrained {
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
-            return Ok(Self::Text(experiment.model.load_text(device)?));
+            return Ok(Self::new(experiment.model.load_text(device)?));
         }
-        let mut whisper = experiment.load_whisper(device)?;
-        set_language(&mut whisper, &experiment.data);
-        spells(&mut whisper, &experiment.data)?;
-        Ok(Self::Whisper(whisper))
+        let speech = load_speech(experiment, device)?;
+        check_settings(experiment, &speech).map_err(BackboneError::Setting)?;
+        Ok(Self::new(match spelling_map(&experiment.data)? {
+            Some(spellings) => speech.with_spellings(spellings),
+            None => speech,
+        }))
     }
+}
 
-    /// Returns the network alone.
-    pub fn network(&self) -> BoxedBackbone {
-        match self {
-            Self::Whisper(whisper) => BoxedBackbone::new("Whisper", whisper.model.clone()),
-            Self::Text(text) => text.network.clone(),
-        }
+impl Deref for Pretrained {
+    type Target = dyn Modality;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
     }
+}
+
+/// Checks that the settings of loss and generation have an effect on a speech backbone.
+fn check_settings(experiment: &Experiment, speech: &SpeechBackbone) -> Result<(), String> {
+    let Experiment { loss, tasks, .. } = experiment;
+    if loss.alignment.is_on() && speech.frames_per_position != 2 {
+        let apart = 10 * speech.frames_per_position;
+        return Err(format!(
+            "`loss.alignment` has targets every 20 ms, and the backbone's states are {apart} ms apart: set its weights to 0"
+        ));
+    }
+    if speech.tokenizer.end().is_some() {
+        return Ok(());
+    }
+    let generation = tasks.iter().find(|task| task.generation != GenerationSettings::default());
+    let unused = match generation {
+        _ if loss.label_smoothing > 0.0 => "`loss.label_smoothing`".to_owned(),
+        Some(task) => format!("task `{}`: `generation`", task.name),
+        None => return Ok(()),
+    };
+    Err(format!("{unused} is for decoders that write token by token, and the backbone has none: leave it out"))
+}
+
+/// Loads or initialises the speech backbone of an experiment on `device`, with its trained parameters marked.
+///
+/// # Errors
+/// When it is not available.
+pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<SpeechBackbone, SourceError> {
+    if experiment.model.backbone != Architecture::WHISPER {
+        return experiment.model.load_speech(device, experiment.seed);
+    }
+    let mut whisper = experiment.load_whisper(device)?;
+    set_language(&mut whisper, &experiment.data);
+    Ok(whisper.into())
 }
 
 /// Sets the language and task of the data in a multilingual model's generation settings, so that the trained model has
 /// them wherever it is loaded.
-pub(crate) fn set_language(whisper: &mut PretrainedWhisper, data: &DataConfig) {
+fn set_language(whisper: &mut PretrainedWhisper, data: &DataConfig) {
     if whisper.generation.is_multilingual {
         whisper.generation.language = Some(data.language.clone());
         whisper.generation.task = Some(data.task.clone());

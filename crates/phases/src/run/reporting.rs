@@ -83,11 +83,8 @@ fn overview(experiment: &Experiment) -> RunOverview {
 
 /// Returns the settings that the page shows; `config.yaml` has all of them.
 fn settings(experiment: &Experiment) -> Vec<(String, String)> {
-    let tasks: Vec<String> = experiment
-        .tasks
-        .iter()
-        .map(|task| format!("{} ({})", task.name, task.adapter().summary()))
-        .collect();
+    let tasks: Vec<String> =
+        experiment.tasks.iter().map(|task| format!("{} ({})", task.name, task.adapter().summary())).collect();
     vec![
         ("backbone".into(), experiment.model.to_string()),
         ("tasks".into(), tasks.join(", ")),

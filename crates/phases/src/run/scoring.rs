@@ -1,6 +1,6 @@
 //! Scores of tasks, accumulated batch by batch.
 
-use super::batch::{BatchInput, TaskBatch};
+use super::batch::{References, TaskBatch};
 use super::evaluation_result::EvaluationResult;
 use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
@@ -36,8 +36,8 @@ impl<'a> Scoring<'a> {
         for (row, answer) in answered.answers.iter().enumerate() {
             let task = asked.tasks[row];
             match &asked.rows {
-                Rows::Speech { names, texts } => self.add_spoken(task, &names[row], &texts[row], answer)?,
-                Rows::Text(samples) => {
+                References::Speech { names, texts } => self.add_spoken(task, &names[row], &texts[row], answer)?,
+                References::Text(samples) => {
                     let own = answered.chosen[row] == task;
                     self.add_text(task, &samples[row], own.then_some(answer))?;
                 }
@@ -113,26 +113,17 @@ pub(super) struct Asked<'a> {
     tasks: &'a [usize],
     /// Number of decisions of each task.
     decisions: Vec<f64>,
-    rows: Rows<'a>,
-}
-
-enum Rows<'a> {
-    Speech { names: &'a [String], texts: &'a [String] },
-    Text(&'a [TextSample]),
+    rows: References<'a>,
 }
 
 impl<'a> Asked<'a> {
     pub fn of(batch: &'a TaskBatch, tasks: usize) -> Self {
         let decisions = (0..tasks).map(|task| batch.decisions_of(task)).collect();
-        let rows = match &batch.input {
-            BatchInput::Speech(speech) => Rows::Speech { names: &speech.names, texts: &speech.texts },
-            BatchInput::Text(text) => Rows::Text(&text.samples),
-        };
-        Self { tasks: &batch.tasks, decisions, rows }
+        Self { tasks: &batch.tasks, decisions, rows: batch.input.references() }
     }
 
     /// Returns the references of recordings with these names and texts.
     pub fn spoken(tasks: &'a [usize], decisions: Vec<f64>, names: &'a [String], texts: &'a [String]) -> Self {
-        Self { tasks, decisions, rows: Rows::Speech { names, texts } }
+        Self { tasks, decisions, rows: References::Speech { names, texts } }
     }
 }

@@ -2,21 +2,16 @@
 
 use super::batch::{TaskCollate, TaskDataset, TaskLoader, TaskSamples};
 use super::evaluator::Evaluator;
+use super::modality::Opening;
 use super::pretrained::Pretrained;
-use super::text_data::read_texts;
 use crate::config::TaskConfig;
-use crate::{
-    DataConfig, Experiment, Interrupt, RunError, SpeechDataset, SpeechError, Split, TextNormalizer, WhisperCollate,
-};
+use crate::{Experiment, Interrupt, RunError, Split};
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use undertone_data::augment::{Augment, AugmentConfig};
-use undertone_data::features::LogMel;
 use undertone_data::loader::{Loader, LoaderConfig, Order};
 use undertone_fit::Footprint;
-use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::set_kernels;
 use undertone_train::ProcessGroup;
 
@@ -34,7 +29,7 @@ pub struct Setup {
     pub process_group: ProcessGroup,
     /// Samples by task and split, kept because stages and evaluations use the same ones repeatedly and finding them is
     /// slow.
-    samples: RefCell<HashMap<(String, Split), TaskSamples>>,
+    samples: RefCell<HashMap<(String, Split), Arc<dyn TaskSamples>>>,
 }
 
 impl Setup {
@@ -80,35 +75,17 @@ impl Setup {
         Ok(TaskDataset::new(sets.collect::<Result<_, RunError>>()?, heads))
     }
 
-    fn samples(&self, task: &TaskConfig, split: Split) -> Result<TaskSamples, RunError> {
+    fn samples(&self, task: &TaskConfig, split: Split) -> Result<Arc<dyn TaskSamples>, RunError> {
         let seed = split.seed(task.seed(self.experiment.seed));
         let sources = task.data.splits().sources(split).filter(|sources| !sources.is_empty());
         let sources = sources.ok_or_else(|| RunError::unsaid(split))?;
-        match &self.pretrained {
-            Pretrained::Whisper(whisper) => {
-                let (sources, training) = (sources.iter().collect::<Vec<_>>(), split == Split::Train);
-                let (experiment, interrupt) = (&*self.experiment, &self.interrupt);
-                let samples = SpeechDataset::interruptible(experiment, &sources, whisper, training, seed, interrupt);
-                Ok(TaskSamples::Speech(Arc::new(samples.map_err(|source| RunError::of_speech(task, source))?)))
-            }
-            Pretrained::Text(backbone) => {
-                // Validation has checked that there is exactly one source.
-                let samples = read_texts(task, &sources[0], &backbone.framer)
-                    .map_err(|source| RunError::Records { task: task.name.clone(), source: Box::new(source) })?;
-                Ok(TaskSamples::Text(Arc::new(samples)))
-            }
-        }
+        let (experiment, interrupt) = (&*self.experiment, &self.interrupt);
+        self.pretrained.samples(&Opening { experiment, task, split, sources: &sources, seed, interrupt })
     }
 
     /// Returns the memory footprint of the backbone, for the longest inputs that the heads allow.
     pub(crate) fn footprint(&self) -> Footprint {
-        match &self.pretrained {
-            Pretrained::Whisper(whisper) => Footprint::whisper(&whisper.config),
-            Pretrained::Text(backbone) => {
-                let tokens = self.experiment.tasks.iter().map(|task| task.head.max_input()).max().unwrap_or_default();
-                Footprint::text(&backbone.dimensions, tokens)
-            }
-        }
+        self.pretrained.footprint(&self.experiment.tasks)
     }
 
     /// Returns the training batches of a dataset, in a different order every epoch: `order`, or that of the seed.
@@ -147,12 +124,7 @@ impl Setup {
     /// # Errors
     /// When Whisper has no features with the model's number of mel bins, or recordings for augmentation cannot be read.
     pub fn collate(&self, training: bool) -> Result<TaskCollate, RunError> {
-        Ok(match &self.pretrained {
-            Pretrained::Whisper(whisper) => {
-                TaskCollate::Speech(Box::new(collate(&self.experiment.data, whisper, training)?))
-            }
-            Pretrained::Text(backbone) => TaskCollate::Text { pad: backbone.tokenizer.pad(), heads: Vec::new() },
-        })
+        self.pretrained.collate(&self.experiment.data, training)
     }
 
     /// Returns the configuration of the training data loader.
@@ -165,31 +137,11 @@ impl Setup {
     /// # Errors
     /// When the spelling map of the normaliser cannot be read.
     pub fn evaluator(&self, tasks: Vec<TaskConfig>) -> Result<Evaluator, RunError> {
-        let normalizer = match &self.pretrained {
-            Pretrained::Whisper(whisper) => TextNormalizer::new(self.experiment.data.normalizer, whisper)?,
-            Pretrained::Text(_) => TextNormalizer::None,
-        };
+        let normalizer = self.pretrained.normalizer(&self.experiment.data)?;
         let (pretrained, router) = (self.pretrained.clone(), self.experiment.router.clone());
         let (device, process_group) = (self.device.clone(), self.process_group.clone());
         Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group })
     }
-}
-
-/// Returns the collator of batches for a Whisper, for training or evaluation.
-pub(crate) fn collate(
-    data: &DataConfig,
-    whisper: &PretrainedWhisper,
-    training: bool,
-) -> Result<WhisperCollate, RunError> {
-    let pad = if training { data.pad } else { data.eval_pad };
-    let (log_mel, window) = (LogMel::new(whisper.config.num_mel_bins)?, whisper.config.max_frames() * 160);
-    let collate = WhisperCollate::new(log_mel, pad, window, whisper.tokenizer.end());
-    if !training {
-        return Ok(collate);
-    }
-    // The audio itself is augmented earlier; only the masks are left.
-    let masks = AugmentConfig { spec_augment: data.augment.spec_augment.clone(), ..AugmentConfig::default() };
-    Ok(collate.with_augment(Augment::new(&masks, window).map_err(SpeechError::from)?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A stage made ready: its model, its training configuration, its batches and its objective.
 
-use super::batch::{TaskDataset, TaskSamples};
+use super::batch::TaskDataset;
 use super::folder::{AdapterDescription, load_backbone, load_parts, load_router};
 use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
@@ -13,8 +13,7 @@ use crate::{ConfigError, RunError, Split};
 use burn::module::Module;
 use serde_json::Value;
 use std::path::PathBuf;
-use undertone_data::clips::BlockShuffle;
-use undertone_data::loader::{Mixture, Order};
+use undertone_data::loader::Order;
 use undertone_model::adapters::AdapterConfig;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
@@ -174,19 +173,9 @@ fn steps_of_adapters(setup: &Setup) -> Result<u64, RunError> {
     stages.iter().try_fold(0, |steps, stage| Ok(steps + stage.steps(setup, &stage.config(setup)?)?))
 }
 
-/// Number of row groups, or tar files, that are read at the same time and whose samples are shuffled among each other.
-const BLOCKS: usize = 8;
-
 /// Returns the order of mixed sources, or of recordings in shards; `None` for others, which use the loader's order.
 fn source_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Order>>, RunError> {
     let (data, seed) = (&setup.experiment.data, setup.experiment.seed);
-    let Some(TaskSamples::Speech(samples)) = dataset.tasks().first() else { return Ok(None) };
-    Ok(match (data.train.weights(), samples.blocks()) {
-        (Some(weights), _) => Some(Box::new(Mixture::weighted(samples.sizes(), &weights, seed)?)),
-        (None, _) if data.source_temperature != 1.0 => {
-            Some(Box::new(Mixture::tempered(samples.sizes(), data.source_temperature, seed)?))
-        }
-        (None, Some(blocks)) => Some(Box::new(BlockShuffle::new(&blocks, BLOCKS, seed))),
-        (None, None) => None,
-    })
+    let Some(samples) = dataset.tasks().first() else { return Ok(None) };
+    Ok(samples.order(data, seed)?)
 }

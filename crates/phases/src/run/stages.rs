@@ -1,10 +1,9 @@
 //! Training of a run: its stages, one after the other, each in its own directory.
 
-use super::batch::{TaskDataset, TaskSamples};
+use super::batch::TaskDataset;
 use super::model::TaskModel;
 use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
-use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::spec::{StageKind, StageSpec, stages};
 use crate::config::{Parallel, TaskConfig};
@@ -13,7 +12,7 @@ use crate::run_directory::{
 };
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
-use undertone_tasks::{Cut, HeadConfig};
+use undertone_tasks::Cut;
 use undertone_train::{Display, ProcessGroup, Summary};
 
 /// Result of a stage.
@@ -330,7 +329,7 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
         return Err(RunError::Tap { tap, blocks });
     }
     for task in &experiment.tasks {
-        if let Err(reason) = fits(&task.head, &setup.pretrained) {
+        if let Err(reason) = setup.pretrained.check_head(&task.head) {
             return Err(RunError::Head { task: task.name.clone(), reason });
         }
         TaskModel::new(network.clone(), &[task.adapter()], &[], tap, &setup.device)
@@ -339,17 +338,10 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Checks that a head reads no more tokens than a text backbone has positions for, and divides its width.
-fn fits(head: &HeadConfig, pretrained: &Pretrained) -> Result<(), String> {
-    let Pretrained::Text(backbone) = pretrained else { return Ok(()) };
-    head.fits(backbone.network.d_model(), backbone.max_tokens)
-}
-
 /// Logs the number of inputs and targets that are truncated: nothing is truncated silently.
 pub(super) fn report_cuts(dataset: &TaskDataset, tasks: &[TaskConfig], split: Split) {
     for (task, samples) in tasks.iter().zip(dataset.tasks()) {
-        let TaskSamples::Text(samples) = samples else { continue };
-        let (cut, all) = (samples.cut(), samples.len());
+        let (cut, all) = (samples.cut(), samples.count());
         if cut != Default::default() {
             let split = format!("{split:?}").to_lowercase();
             let Cut { inputs, targets } = cut;

@@ -1,6 +1,6 @@
 //! Evaluation shared by several ranks: each computes the answers to its batches and sends them to the others.
 
-use super::batch::{BatchInput, TaskBatch};
+use super::batch::{References, TaskBatch};
 use super::scoring::{Answered, Asked};
 use crate::config::TaskConfig;
 use serde::{Deserialize, Serialize};
@@ -37,14 +37,14 @@ impl SharedAnswers {
     pub fn of(number: usize, batch: &TaskBatch, answered: &Answered, tasks: &[TaskConfig]) -> Option<Self> {
         let Answered { losses, routed, chosen, answers } = answered;
         let answers = answers.iter().zip(chosen).map(|(answer, task)| tasks[*task].head.pack(answer));
-        let spoken = match &batch.input {
-            BatchInput::Speech(speech) => Some(Spoken {
+        let spoken = match batch.input.references() {
+            References::Speech { names, texts } => Some(Spoken {
                 tasks: batch.tasks.clone(),
                 decisions: (0..tasks.len()).map(|task| batch.decisions_of(task)).collect(),
-                names: speech.names.clone(),
-                texts: speech.texts.clone(),
+                names: names.to_vec(),
+                texts: texts.to_vec(),
             }),
-            BatchInput::Text(_) => None,
+            References::Text(_) => None,
         };
         let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect();
         let sample = |sample: &RoutedSample| (sample.task, bits(&sample.gates), sample.confidence.to_bits());

@@ -1,6 +1,6 @@
 //! Trivial baselines: answers without a model, for comparison with a task's metrics.
 
-use super::batch::{TaskDataset, TaskSamples};
+use super::batch::TaskDataset;
 use super::evaluation_result::EvaluationResult;
 use super::scoring::Scoring;
 use crate::TextNormalizer;
@@ -19,7 +19,7 @@ pub(super) fn evaluate_baseline(
     let mut scoring = Scoring::new(tasks, &TextNormalizer::None);
     let mut answered = Vec::new();
     for (task, (train, result)) in train.tasks().iter().zip(result.tasks()).enumerate() {
-        let (TaskSamples::Text(train), TaskSamples::Text(result)) = (train, result) else { continue };
+        let (Some(train), Some(result)) = (train.texts(), result.texts()) else { continue };
         let Some(answer) = tasks[task].head.baseline(trivial, train.samples()) else { continue };
         answered.push(&tasks[task].name);
         for sample in result.samples() {

@@ -1,4 +1,4 @@
-//! Speech samples for a Whisper, made by a synthesiser or read from recordings.
+//! Speech samples for a backbone, made by a synthesiser or read from recordings.
 
 mod align;
 mod clips;
@@ -20,6 +20,7 @@ pub(crate) use pieces::{Piece, divided};
 pub use sample::{SampleAudio, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
+use crate::backbone::SpeechBackbone;
 use crate::{Experiment, Interrupt, LongAudio, SourceConfig, Transcriber};
 use align::Aligner;
 use error::too_long;
@@ -32,7 +33,6 @@ use undertone_data::augment::Augment;
 use undertone_data::cache::{Cache, CacheWhat};
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Dataset, OnBadSample, SampleError};
-use undertone_model::whisper::PretrainedWhisper;
 use undertone_ops::seeds;
 
 /// Samples of one or several sources, concatenated.
@@ -59,11 +59,11 @@ impl SpeechDataset {
     pub fn new(
         experiment: &Experiment,
         sources: &[&SourceConfig],
-        whisper: &PretrainedWhisper,
+        speech: &SpeechBackbone,
         training: bool,
         seed: u64,
     ) -> Result<Self, SpeechError> {
-        Self::interruptible(experiment, sources, whisper, training, seed, &Interrupt::default())
+        Self::interruptible(experiment, sources, speech, training, seed, &Interrupt::default())
     }
 
     /// Like [`SpeechDataset::new`]; an alignment of long recordings stops once `interrupt` is set.
@@ -73,23 +73,28 @@ impl SpeechDataset {
     pub fn interruptible(
         experiment: &Experiment,
         sources: &[&SourceConfig],
-        whisper: &PretrainedWhisper,
+        speech: &SpeechBackbone,
         training: bool,
         seed: u64,
         interrupt: &Interrupt,
     ) -> Result<Self, SpeechError> {
-        let tokens = Tokens::new(experiment, whisper);
-        let window = whisper.config.max_frames() * 160;
-        let treatment = treatment(experiment, whisper, training)?;
+        let tokens = Tokens::new(experiment, speech);
+        let window = speech.window();
+        let treatment = treatment(experiment, speech, training)?;
         let data = &experiment.data;
         let asked = [("language", data.language != "en"), ("task", data.task != "transcribe")];
-        if let Some((key, _)) = asked.iter().find(|(_, asked)| *asked && !whisper.generation.is_multilingual) {
+        if let Some((key, _)) = asked.iter().find(|(_, asked)| *asked && !speech.tokenizer.is_multilingual()) {
             let reason = "the model transcribes English and nothing else, whatever it is told".to_owned();
             return Err(SpeechError::Option { key, reason });
         }
         let aligner = match data.long_audio {
             LongAudio::Refuse => None,
             LongAudio::Align => {
+                let Some(whisper) = speech.whisper() else {
+                    let reason =
+                        "a Whisper transcribes what is aligned, and the backbone is none: refuse long recordings";
+                    return Err(SpeechError::Option { key: "long_audio", reason: reason.to_owned() });
+                };
                 let device = experiment.open_device()?;
                 let (language, task) = (Some(data.language.as_str()), Some(data.task.as_str()));
                 let transcriber = Transcriber::new(whisper.clone(), &device, language, task).map_err(Box::new)?;
@@ -211,11 +216,11 @@ impl SpeechDataset {
 }
 
 /// Returns the processing of recordings; augmentation and packing are for the training split only.
-fn treatment(experiment: &Experiment, whisper: &PretrainedWhisper, training: bool) -> Result<Treatment, SpeechError> {
+fn treatment(experiment: &Experiment, speech: &SpeechBackbone, training: bool) -> Result<Treatment, SpeechError> {
     let data = &experiment.data;
-    let window = whisper.config.max_frames() * 160;
+    let window = speech.window();
     let features = match data.cache.what() {
-        CacheWhat::Features => Some(Arc::new(LogMel::new(whisper.config.num_mel_bins)?)),
+        CacheWhat::Features => Some(Arc::new(LogMel::new(speech.mel_bins)?)),
         CacheWhat::Off | CacheWhat::Audio => None,
     };
     let plain = Treatment {

@@ -1,4 +1,4 @@
-//! A speech sample for a Whisper.
+//! A speech sample for a backbone.
 
 use crate::Alignment;
 use undertone_data::features::Mel;
@@ -12,7 +12,7 @@ pub struct SpeechSample {
     pub heard: SampleAudio,
     /// Text.
     pub text: String,
-    /// Prompt, text and end tokens.
+    /// Prompt, text and end tokens; a backbone that is trained by CTC has neither prompt nor end.
     pub tokens: Vec<u32>,
     /// Number of prompt tokens.
     pub prompt: usize,

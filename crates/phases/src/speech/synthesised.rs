@@ -63,7 +63,7 @@ impl Synthesised {
         let alignment = timing.filter(|_| self.aligned).map(|timing| {
             let tokenizer = tokens.tokenizer();
             let token = |c: char| tokenizer.encode(&c.to_string()).ok().and_then(|ids| ids.first().copied());
-            let blank = tokenizer.no_speech().unwrap_or_else(|| tokenizer.end());
+            let blank = tokenizer.no_speech();
             Alignment::new(&timing, audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
         });
         Ok(SpeechSample { name, heard: SampleAudio::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
@@ -111,10 +111,12 @@ fn most_demanding(
     let audio = (seconds * f64::from(SAMPLE_RATE)).ceil() as usize;
     sample.heard = SampleAudio::Audio(vec![0.0; audio.max(sample.heard.samples())]);
     // The decoder reads all tokens but the last, which is the end.
-    let length = (sample.tokens.len() * 5 / 4).min(tokens.positions() + 1);
-    let last = sample.tokens[sample.tokens.len().saturating_sub(2)];
-    let end = sample.tokens.pop();
-    sample.tokens.resize(length.max(sample.tokens.len() + 1) - 1, last);
+    let end = tokens.tokenizer().end().and_then(|_| sample.tokens.pop());
+    let ends = usize::from(end.is_some());
+    let length = ((sample.tokens.len() + ends) * 5 / 4).min(tokens.positions() + ends);
+    if let Some(last) = sample.tokens.last().copied() {
+        sample.tokens.resize((length - ends).max(sample.tokens.len()), last);
+    }
     sample.tokens.extend(end);
     Ok(sample)
 }

@@ -5,7 +5,7 @@ use undertone_cw::morse;
 use undertone_data::audio::write_wav;
 use undertone_data::cache::CacheConfig;
 use undertone_data::loader::Dataset;
-use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
+use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer};
 
 /// The smallest model, with a window of two seconds.
 pub(crate) fn two_seconds() -> WhisperConfig {
@@ -64,7 +64,7 @@ fn recordings(tenths: &[(&str, usize)], list: &str) -> (tempfile::TempDir, Sourc
 }
 
 fn dataset(experiment: &Experiment, source: &SourceConfig) -> Result<SpeechDataset, SpeechError> {
-    SpeechDataset::new(experiment, &[source], &whisper(), true, 7)
+    SpeechDataset::new(experiment, &[source], &whisper().into(), true, 7)
 }
 
 /// Returns tokens as text, with the timestamp tokens in between.
@@ -192,7 +192,7 @@ fn recordings_without_a_text_are_trained_on_beside_others_and_refused_alone() {
     let (_dir, both) = recordings(&[("a.wav", 10)], &(silent.repeat(3) + spoken));
     assert_eq!(dataset(&experiment, &both).expect("some speech").len(), 4);
     // Noise may be a source of its own.
-    let mixed = SpeechDataset::new(&experiment, &[&both, &noise], &whisper(), true, 7).expect("some speech");
+    let mixed = SpeechDataset::new(&experiment, &[&both, &noise], &whisper().into(), true, 7).expect("some speech");
     assert_eq!(mixed.len(), 7);
 }
 
@@ -225,7 +225,10 @@ fn a_model_of_english_alone_is_asked_for_nothing_else() {
     whisper.generation.is_multilingual = false;
     let source = SourceConfig::default();
     let refused = |key: &str, experiment: &Experiment| {
-        let error = SpeechDataset::new(experiment, &[&source], &whisper, true, 7).err().expect("refused").to_string();
+        let error = SpeechDataset::new(experiment, &[&source], &whisper.clone().into(), true, 7)
+            .err()
+            .expect("refused")
+            .to_string();
         assert!(error.contains(&format!("`data.{key}`")) && error.contains("English"), "{error}");
     };
     let mut experiment = Experiment::default();
@@ -297,7 +300,7 @@ fn texts_of_scripts_without_spaces_are_packed_without() {
     experiment.data.pack = true;
     let mut whisper = whisper();
     whisper.tokenizer = of_bytes();
-    let packed = SpeechDataset::new(&experiment, &[&source], &whisper, true, 7).expect("packed");
+    let packed = SpeechDataset::new(&experiment, &[&source], &whisper.clone().into(), true, 7).expect("packed");
     let text = packed.get(0, 0).expect("a sample").text;
     assert!(packed.len() == 1 && text.chars().count() == 7 && !text.contains(' '), "{text}");
 }
@@ -311,7 +314,7 @@ fn a_text_that_only_fits_as_it_is_written_is_not_changed() {
     experiment.data.augment.text.lowercase = 1.0;
     let mut whisper = whisper();
     whisper.tokenizer = of_bytes();
-    let dataset = SpeechDataset::new(&experiment, &[&source], &whisper, true, 7).expect("a dataset");
+    let dataset = SpeechDataset::new(&experiment, &[&source], &whisper.clone().into(), true, 7).expect("a dataset");
     assert_eq!(dataset.get(0, 0).expect("a sample").text, letters);
 }
 
@@ -379,12 +382,12 @@ fn sources_lie_one_behind_the_other() {
     let settings: Vec<String> = settings.into_iter().chain(more.map(str::to_owned)).collect();
     let experiment = Experiment::load(None, &settings).expect("an experiment");
     let made = experiment.data.train.0[0].clone();
-    let both = SpeechDataset::new(&experiment, &[&made, &source], &whisper(), true, 7).expect("both");
+    let both = SpeechDataset::new(&experiment, &[&made, &source], &whisper().into(), true, 7).expect("both");
     assert_eq!((both.sizes(), both.len()), (vec![3, 1], 4));
     assert_eq!(both.name(2), "cw 2");
     assert!(both.name(3).contains("a.wav"), "{}", both.name(3));
     assert_eq!(both.get(3, 0).expect("a sample").text, "E");
-    let alone = SpeechDataset::new(&experiment, &[&made], &whisper(), true, 7).expect("one");
+    let alone = SpeechDataset::new(&experiment, &[&made], &whisper().into(), true, 7).expect("one");
     let heard = |dataset: &SpeechDataset| dataset.get(1, 0).expect("a sample").heard;
     assert_eq!(heard(&both), heard(&alone), "another source beside it changes nothing in the first epoch");
 }
@@ -405,7 +408,7 @@ fn what_a_model_heard_in_long_recordings_is_on_record_whatever_the_cache_keeps()
         ages.sort_unstable();
         ages
     };
-    let model = whisper();
+    let model = whisper().into();
     let start = |experiment: &Experiment, training| {
         SpeechDataset::new(experiment, &[&source], &model, training, 7).expect("aligned").len()
     };

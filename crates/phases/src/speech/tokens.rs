@@ -1,28 +1,22 @@
-//! Encodes a sample's text as the tokens that a Whisper reads and writes.
+//! Encodes a sample's text as the tokens that a speech backbone reads and writes.
 
 use super::error::SpeechError;
 use crate::Experiment;
+use crate::backbone::{SpeechBackbone, SpeechTokenizer};
+use std::sync::Arc;
 use undertone_data::cut::{Mark, TimedText, marks};
 use undertone_data::text::append;
-use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, TokenizerError, WhisperTokenizer};
+use undertone_model::whisper::TokenizerError;
 
 /// Encoder of texts.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Tokens {
-    tokenizer: WhisperTokenizer,
-    generation: GenerationConfig,
+    tokenizer: Arc<dyn SpeechTokenizer>,
     language: String,
     task: String,
-    /// Number of decoder positions.
-    positions: usize,
-    /// Timestamp token of 0 s, if the model has timestamp tokens.
-    times: Option<u32>,
     /// Window of the model, in seconds.
     window: f64,
 }
-
-/// Index of the last timestamp token, 30 s, in steps of 20 ms.
-const LAST: u32 = 1500;
 
 /// Text of a sample, and its properties that affect the tokens.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,36 +34,37 @@ pub(crate) struct Spoken<'a> {
 }
 
 impl Tokens {
-    pub fn new(experiment: &Experiment, whisper: &PretrainedWhisper) -> Self {
-        let first = whisper.tokenizer.timestamp_begin();
+    pub fn new(experiment: &Experiment, speech: &SpeechBackbone) -> Self {
         Self {
-            times: (whisper.config.vocab_size > (first + LAST) as usize).then_some(first),
-            tokenizer: whisper.tokenizer.clone(),
-            generation: whisper.generation.clone(),
+            tokenizer: speech.tokenizer.clone(),
             language: experiment.data.language.clone(),
             task: experiment.data.task.clone(),
-            positions: whisper.config.max_target_positions,
-            window: whisper.config.max_frames() as f64 / 100.0,
+            window: speech.max_frames as f64 / 100.0,
         }
     }
 
     /// Whether the model has timestamp tokens.
     pub fn tell_times(&self) -> bool {
-        self.times.is_some()
+        self.tokenizer.timestamp_begin().is_some()
     }
 
     /// Whether the model has a token that introduces preceding text.
     pub fn recall(&self) -> bool {
-        self.tokenizer.start_of_previous().is_ok()
+        self.tokenizer.start_of_previous().is_some()
     }
 
-    pub fn tokenizer(&self) -> &WhisperTokenizer {
-        &self.tokenizer
+    pub fn tokenizer(&self) -> &dyn SpeechTokenizer {
+        &*self.tokenizer
     }
 
     /// Returns the number of decoder positions.
     pub fn positions(&self) -> usize {
-        self.positions
+        self.tokenizer.max_tokens()
+    }
+
+    /// Returns the number of positions that a sample's tokens take: a decoder reads all but the last.
+    pub fn length(&self, tokens: &[u32]) -> usize {
+        tokens.len() - usize::from(self.tokenizer.end().is_some())
     }
 
     /// Returns the maximum number of decoder positions that a text takes in a packed window, without a prompt, with or
@@ -95,19 +90,19 @@ impl Tokens {
         let text = self.text(spoken).map_err(named)?;
         let start = self.prompt(spoken).map_err(named)?;
         // The decoder reads all tokens but the last.
-        let needed = start.len() + text.len();
-        if needed > self.positions {
+        let (needed, positions) = (start.len() + text.len(), self.positions());
+        if needed > positions {
             let text = spoken.text.to_owned();
-            return Err(named(TokenizerError::TooLong { tokens: needed, room: self.positions, text }));
+            return Err(named(TokenizerError::TooLong { tokens: needed, room: positions, text }));
         }
         let mut tokens = match spoken.previous {
-            Some(previous) => self.before(previous, self.positions - needed).map_err(named)?,
+            Some(previous) => self.before(previous, positions - needed).map_err(named)?,
             None => Vec::new(),
         };
         tokens.extend(start);
         let prompt = tokens.len();
         tokens.extend(text);
-        tokens.push(self.tokenizer.end());
+        tokens.extend(self.tokenizer.end());
         Ok((tokens, prompt))
     }
 
@@ -115,7 +110,7 @@ impl Tokens {
     pub fn prompt(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
         let language = spoken.language.unwrap_or(&self.language);
         let task = spoken.task.unwrap_or(&self.task);
-        let mut prompt = self.tokenizer.prompt(&self.generation, Some(language), Some(task))?;
+        let mut prompt = self.tokenizer.prompt(Some(language), Some(task))?;
         if spoken.timed.is_some() && self.tell_times() {
             // The last token announces that there are no timestamps.
             prompt.pop();
@@ -124,7 +119,9 @@ impl Tokens {
     }
 
     fn text(&self, spoken: Spoken) -> Result<Vec<u32>, TokenizerError> {
-        let (Some(timed), Some(first)) = (spoken.timed, self.times) else { return self.tokenizer.encode(spoken.text) };
+        let (Some(timed), Some(first)) = (spoken.timed, self.tokenizer.timestamp_begin()) else {
+            return self.tokenizer.encode(spoken.text);
+        };
         let (mut tokens, mut said) = (Vec::new(), String::new());
         for mark in marks(timed, self.window) {
             match mark {
@@ -144,11 +141,11 @@ impl Tokens {
     /// than half of the decoder's positions, and at most the `room` that the text leaves.
     fn before(&self, previous: &str, room: usize) -> Result<Vec<u32>, TokenizerError> {
         let text = self.tokenizer.encode(previous)?;
-        let most = (self.positions / 2 - 1).min(room.saturating_sub(1));
-        if text.is_empty() || most == 0 {
+        let most = (self.positions() / 2).saturating_sub(1).min(room.saturating_sub(1));
+        let Some(introduction) = self.tokenizer.start_of_previous().filter(|_| !text.is_empty() && most > 0) else {
             return Ok(Vec::new());
-        }
-        let mut tokens = vec![self.tokenizer.start_of_previous()?];
+        };
+        let mut tokens = vec![introduction];
         tokens.extend(&text[text.len().saturating_sub(most)..]);
         Ok(tokens)
     }

@@ -41,7 +41,9 @@ impl<O: Objective> Learner<O> {
         }
         let scaling = self.config.compute.loss_scale();
         if asked == Compute::Auto && compute != Compute::F16 && scaling != LossScaleConfig::default() {
-            tracing::warn!("the loss scaling of `train.compute` has no effect: products are made in {compute}, not in f16");
+            tracing::warn!(
+                "the loss scaling of `train.compute` has no effect: products are made in {compute}, not in f16"
+            );
         }
         self.state.ranks = Some(self.begun_with());
         self.state.batching = Some(self.batching(batches));

@@ -1,0 +1,106 @@
+//! A speech backbone of somebody's own: an encoder that is trained by CTC, with every command.
+
+use std::path::{Path, PathBuf};
+use undertone_tests::{Outcome, Place};
+
+/// The example of a program with a backbone of its own, which cargo builds along with the tests.
+fn ctc() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_undertone")).with_file_name("examples").join("ctc")
+}
+
+fn succeed(place: &Place, args: &[&str]) -> Outcome {
+    let outcome = Outcome::of(&mut place.program(&ctc(), args));
+    assert_eq!(outcome.status, Some(0), "{args:?}: {outcome:?}");
+    outcome
+}
+
+/// A new model with a window of three seconds. What it is says its folder.
+fn place() -> Place {
+    let place = Place::default();
+    std::fs::create_dir(place.path("model")).expect("made");
+    let config = r#"{"model_type": "ctc", "d_model": 16, "heads": 2, "blocks": 2, "max_frames": 300}"#;
+    place.write("model/config.json", config);
+    place
+}
+
+const WHOLE: &str = "run: {name: whole, dir: runs}
+device: cpu
+model: {path: model}
+data:
+  batch_size: 4
+  workers: 1
+  train: {samples: 8, cw: {duration_s: [2, 3]}}
+  valid: {samples: 4, cw: {duration_s: [2, 3]}}
+train:
+  max_steps: 4
+  optimizer: {lr: 1.0e-3, warmup_steps: 1}
+  evaluate: {every: 2, metrics: [cer, loss]}
+";
+
+#[test]
+fn an_encoder_is_fine_tuned_by_ctc() {
+    let place = place();
+    place.write("whole.yaml", WHOLE);
+    let trained = succeed(&place, &["train", "--config", "whole.yaml"]);
+    assert!(trained.stdout.contains("cer"), "{trained:?}");
+    for file in ["config.json", "model.safetensors"] {
+        assert!(place.path("runs/whole/best").join(file).is_file(), "{file} is saved");
+    }
+    let judged = succeed(&place, &["eval", "--run", "runs/whole"]);
+    assert!(judged.stdout.contains("\"cer\"") && judged.stdout.contains("\"loss\""), "{judged:?}");
+    undertone::data::audio::write_wav(&place.path("call.wav"), &vec![0.1; 64_000]).expect("written");
+    let answered = succeed(&place, &["predict", "--run", "runs/whole", "--audio", "call.wav", "--format", "json"]);
+    assert!(answered.stdout.lines().count() > 1, "four seconds are more than a window: {answered:?}");
+    let resumed = succeed(&place, &["train", "--config", "whole.yaml", "--resume", "--set", "train.max_steps=5"]);
+    assert!(resumed.stdout.contains("cer"), "{resumed:?}");
+}
+
+const TASKS: &str = "run: {name: tasks, dir: runs}
+device: cpu
+model: {backbone: ctc, path: model}
+data: {batch_size: 4, workers: 1}
+tasks:
+  - name: slow
+    lora: {r: 2, target_modules: [query, linear]}
+    metrics: [cer]
+    data:
+      train: {synth: cw, samples: 8, cw: {duration_s: [2, 3], wpm: [12, 15]}}
+      valid: {synth: cw, samples: 3, cw: {duration_s: [2, 3], wpm: [12, 15]}}
+  - name: fast
+    lora: {r: 2, target_modules: [query, linear]}
+    metrics: [cer]
+    data:
+      train: {synth: cw, samples: 8, cw: {duration_s: [2, 3], wpm: [25, 30]}}
+      valid: {synth: cw, samples: 3, cw: {duration_s: [2, 3], wpm: [25, 30]}}
+router: {tap: 1, hidden: [8]}
+train:
+  optimizer: {lr: 1.0e-3, warmup_steps: 1}
+  evaluate: {every: 0}
+phases: {1: {train: {max_steps: 3}}, 2: {train: {max_steps: 3}}, 3: {train: {max_steps: 3}}}
+";
+
+#[test]
+fn adapters_and_a_router_are_trained_on_it() {
+    let place = place();
+    place.write("tasks.yaml", TASKS);
+    let trained = succeed(&place, &["train", "--config", "tasks.yaml"]);
+    assert!(trained.stdout.contains("slow.cer"), "{trained:?}");
+    let judged = succeed(&place, &["eval", "--run", "runs/tasks/phase3", "--task", "fast", "--split", "valid"]);
+    assert!(judged.stdout.contains("cer"), "{judged:?}");
+    undertone::data::audio::write_wav(&place.path("call.wav"), &vec![0.1; 16_000]).expect("written");
+    let answered = succeed(&place, &["predict", "--run", "runs/tasks", "--audio", "call.wav"]);
+    assert!(answered.stdout.contains("slow") && answered.stdout.contains("fast"), "{answered:?}");
+}
+
+#[test]
+fn what_ctc_has_not_is_refused_in_a_sentence() {
+    let place = place();
+    place.write("whole.yaml", WHOLE);
+    let refused = |args: &[&str], culprits: &[&str]| {
+        let all = [&["train", "--config", "whole.yaml", "--set"], args].concat();
+        Outcome::of(&mut place.program(&ctc(), &all)).assert_refusal(culprits);
+    };
+    refused(&["model.backbone=bert"], &["`model.backbone`"]);
+    refused(&["model.backbone=whisper"], &["type `ctc`", "`model.backbone` is `whisper`"]);
+    refused(&["loss.label_smoothing=0.1"], &["`loss.label_smoothing`"]);
+}

@@ -1,0 +1,209 @@
+//! Text: the samples, batches, losses and answers of a text backbone.
+
+use super::arrays::row_ids;
+use super::batch::{
+    BatchInput, HeadInputs, InputBatch, InputCollate, References, SampleInput, TaskCollate, TaskSamples, rows_of,
+};
+use super::modality::{EncodedBatch, Modality, Opening};
+use super::text_data::read_texts;
+use crate::backbone::TextBackbone;
+use crate::config::TaskConfig;
+use crate::work::text_work;
+use crate::{DataConfig, RunError};
+use burn::tensor::{Bool, Device, Tensor, TensorData};
+use std::sync::Arc;
+use undertone_data::loader::SampleError;
+use undertone_fit::{BatchSize, Footprint};
+use undertone_model::backbone::{BackboneInput, BoxedBackbone};
+use undertone_tasks::{
+    Answer, AnswerContext, Cut, DevicePart, HeadConfig, HeadInput, TextBatch, TextDataset, TextSample,
+};
+use undertone_train::{BatchStats, BoxError};
+
+impl Modality for TextBackbone {
+    fn network(&self) -> BoxedBackbone {
+        self.network.clone()
+    }
+
+    fn samples(&self, Opening { task, sources, .. }: &Opening) -> Result<Arc<dyn TaskSamples>, RunError> {
+        // Validation has checked that there is exactly one source.
+        let samples = read_texts(task, &sources[0], &self.framer)
+            .map_err(|source| RunError::Records { task: task.name.clone(), source: Box::new(source) })?;
+        Ok(Arc::new(samples))
+    }
+
+    fn collate(&self, _: &DataConfig, _: bool) -> Result<TaskCollate, RunError> {
+        Ok(TaskCollate::new(TextCollate { pad: self.tokenizer.pad(), heads: Vec::new() }))
+    }
+
+    fn footprint(&self, tasks: &[TaskConfig]) -> Footprint {
+        let tokens = tasks.iter().map(|task| task.head.max_input()).max().unwrap_or_default();
+        Footprint::text(&self.dimensions, tokens)
+    }
+
+    fn losses(&self, encoded: EncodedBatch, heads: Option<&HeadInputs>, _: f64) -> Result<Vec<Tensor<1>>, BoxError> {
+        let EncodedBatch { model, tasks, batch, states, padding, .. } = encoded;
+        let heads = heads.ok_or("a batch for training has no inputs of heads")?;
+        let loss = |task: usize| {
+            if rows_of(&batch.tasks, task).is_empty() {
+                return Ok(Tensor::zeros([1], &states.device()));
+            }
+            model.heads[task].loss(heads.of(task, states.clone(), padding.clone())?)
+        };
+        (0..tasks.len()).map(loss).collect()
+    }
+
+    fn answers(&self, encoded: EncodedBatch, chosen: &[usize]) -> Result<Vec<Answer>, BoxError> {
+        let mut answers = vec![Answer::text(""); chosen.len()];
+        for task in 0..encoded.tasks.len() {
+            let rows = rows_of(chosen, task);
+            if !rows.is_empty() {
+                let found = self.answers_of(task, &encoded, &rows)?;
+                rows.into_iter().zip(found).for_each(|(row, answer)| answers[row] = answer);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// A head reads no more tokens than the backbone has positions for, and divides its width.
+    fn check_head(&self, head: &HeadConfig) -> Result<(), String> {
+        head.fits(self.network.d_model(), self.max_tokens)
+    }
+
+    fn text(&self) -> Option<&TextBackbone> {
+        Some(self)
+    }
+}
+
+impl TextBackbone {
+    /// Computes the answers of a task's head to some rows of a batch.
+    fn answers_of(&self, task: usize, encoded: &EncodedBatch, rows: &[usize]) -> Result<Vec<Answer>, BoxError> {
+        let EncodedBatch { model, tasks, batch, states, padding, .. } = encoded;
+        let (batch, config) = (batch.input.text()?, &tasks[task]);
+        let (device, tokens) = (states.device(), batch.tokens);
+        let picked = row_ids(rows, &device);
+        let samples: Vec<&TextSample> = rows.iter().map(|row| &batch.samples[*row]).collect();
+        let ids: Vec<i64> = rows.iter().flat_map(|row| &batch.ids[row * tokens..][..tokens]).copied().collect();
+        let input = HeadInput {
+            states: states.clone().select(0, picked.clone()),
+            padding: (*padding).clone().select(0, picked),
+            ids: Tensor::from_data(TensorData::new(ids, [rows.len(), tokens]), &device),
+            arrays: config.head.inputs(&samples, tokens).upload(&device),
+        };
+        let context = AnswerContext { samples: &samples, tokenizer: &self.tokenizer, generation: &config.generation };
+        model.heads[task].answer(input, &context)
+    }
+}
+
+impl HeadInputs {
+    /// Returns the input of a task's head for its rows.
+    fn of(&self, task: usize, states: Tensor<3>, padding: Tensor<2, Bool>) -> Result<HeadInput, BoxError> {
+        let part = self.parts.get(task).and_then(Option::as_ref);
+        let DevicePart { rows, arrays } =
+            part.ok_or("a batch for training has no labels: its collate knows no tasks")?;
+        let (ids, arrays) = (self.ids.clone(), arrays.clone());
+        Ok(match rows.clone() {
+            None => HeadInput { states, padding, ids, arrays },
+            Some(rows) => HeadInput {
+                states: states.select(0, rows.clone()),
+                padding: padding.select(0, rows.clone()),
+                ids: ids.select(0, rows),
+                arrays,
+            },
+        })
+    }
+}
+
+impl TaskSamples for TextDataset {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn sample(&self, index: usize, _: u64) -> Result<SampleInput, SampleError> {
+        Ok(SampleInput::Text(self.get(index)))
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.samples()[index].name.clone()
+    }
+
+    fn length(&self, index: usize) -> Option<f64> {
+        Some(self.samples()[index].ids.len() as f64)
+    }
+
+    fn most_demanding(&self) -> Result<Option<(usize, SampleInput)>, SampleError> {
+        let sample = TextDataset::most_demanding(self);
+        Ok(sample.map(|sample| (sample.ids.len() + sample.target.count(), SampleInput::Text(sample))))
+    }
+
+    fn cut(&self) -> Cut {
+        TextDataset::cut(self)
+    }
+
+    fn texts(&self) -> Option<&TextDataset> {
+        Some(self)
+    }
+}
+
+/// Collates samples of text into batches.
+struct TextCollate {
+    /// Id of the padding token.
+    pad: u32,
+    /// Heads of the tasks, if the batches need labels for their losses.
+    heads: Vec<HeadConfig>,
+}
+
+impl InputCollate for TextCollate {
+    fn batch(&self, inputs: Vec<SampleInput>, tasks: &[usize]) -> Result<(BatchInput, Vec<usize>), SampleError> {
+        let samples: Vec<_> = inputs.into_iter().filter_map(SampleInput::text).collect();
+        let lengths = samples.iter().map(|sample| sample.ids.len()).collect();
+        let batch = TextBatch::new(samples, self.pad).labelled(&self.heads, tasks)?;
+        Ok((BatchInput::Text(batch), lengths))
+    }
+
+    fn add_labels(&mut self, heads: &[HeadConfig]) {
+        self.heads = heads.to_vec();
+    }
+}
+
+impl InputBatch for TextBatch {
+    fn names(&self) -> Vec<String> {
+        self.samples.iter().map(|sample| sample.name.clone()).collect()
+    }
+
+    fn decisions(&self, row: usize) -> usize {
+        self.samples[row].target.count()
+    }
+
+    fn positions(&self) -> usize {
+        self.tokens
+    }
+
+    fn size(&self) -> BatchSize {
+        let labels = self.longest_written();
+        BatchSize { samples: self.samples.len(), length: self.tokens, speech: false, labels }
+    }
+
+    fn bytes(&self) -> usize {
+        TextBatch::bytes(self)
+    }
+
+    fn work(&self, backbone: &BoxedBackbone, trainable: f64) -> BatchStats {
+        text_work(backbone, self, trainable)
+    }
+
+    fn references(&self) -> References<'_> {
+        References::Text(&self.samples)
+    }
+
+    fn upload(&mut self, _: usize, device: &Device) -> BackboneInput {
+        let shape = [self.samples.len(), self.tokens];
+        let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), shape), device);
+        BackboneInput::Tokens(ids(&self.ids), ids(&self.type_ids))
+    }
+
+    fn upload_heads(&self, input: &BackboneInput, device: &Device) -> Option<HeadInputs> {
+        let (ids, _) = input.clone().tokens().ok()?;
+        Some(HeadInputs { ids, parts: self.upload_parts(device) })
+    }
+}
