@@ -1,14 +1,18 @@
 //! Backbones: a stack of blocks over an embedding, of any architecture.
 
-use crate::adaptable::Adaptable;
+use crate::adaptable::{Adaptable, unload};
 use crate::adapters::Gates;
 use crate::boxed::{Boxed, DynModule, Erase, Family};
+use crate::folder::{FolderError, object, write};
 use crate::layers::Embedding;
 use crate::whisper::WhisperDecoder;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Bool, Int, Tensor};
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::path::Path;
+use undertone_store::{Dtype, parameters};
 
 /// A network that task heads are built on: a `#[derive(Module)]` struct that implements this trait. The router reads
 /// the states between two of its blocks, adapters are added to the linear maps above ([`Adaptable`]), and heads read
@@ -158,3 +162,22 @@ impl BackboneInput {
 
 const MEL: &str = "log-mel features";
 const TOKENS: &str = "tokens";
+
+/// Writes the [small files](crate::read_files) of a model and the weights of its network, without adapters, atomically.
+/// The tensors are named by the paths of the parameters without the name of the box.
+///
+/// # Errors
+/// When `config.json` is no JSON object, or the file system reports an error.
+pub fn write_folder(
+    dir: &Path,
+    mut files: BTreeMap<String, Vec<u8>>,
+    network: &BoxedBackbone,
+    dtype: Dtype,
+) -> Result<(), FolderError> {
+    let config = files.remove("config.json").map(|bytes| object(&dir.join("config.json"), &bytes)).transpose()?;
+    let unboxed = |name: String| name.split_once('.').map(|(_, own)| own.to_owned()).unwrap_or(name);
+    let mut network = network.valid();
+    unload(&mut *network);
+    let tensors = parameters(&network).into_iter().map(|(name, tensor)| (unboxed(name), tensor)).collect();
+    Ok(write(dir, config.unwrap_or_default(), files, &tensors, dtype)?)
+}

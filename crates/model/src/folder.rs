@@ -2,7 +2,6 @@
 //! files that are copied along.
 
 use crate::adaptable::{Adaptable, unload};
-use crate::backbone::BoxedBackbone;
 use burn::module::Module;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -243,25 +242,6 @@ pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>, Fo
 /// Formats a JSON file with indentation.
 pub(crate) fn pretty(json: Map<String, Value>) -> Vec<u8> {
     format!("{:#}\n", Value::Object(json)).into_bytes()
-}
-
-/// Writes the [small files](read_files) of a model and the weights of its network, without adapters, atomically. The
-/// tensors are named by the paths of the parameters without the name of the box.
-///
-/// # Errors
-/// When `config.json` is no JSON object, or the file system reports an error.
-pub fn write_folder(
-    dir: &Path,
-    mut files: BTreeMap<String, Vec<u8>>,
-    network: &BoxedBackbone,
-    dtype: Dtype,
-) -> Result<(), FolderError> {
-    let config = files.remove("config.json").map(|bytes| object(&dir.join("config.json"), &bytes)).transpose()?;
-    let unboxed = |name: String| name.split_once('.').map(|(_, own)| own.to_owned()).unwrap_or(name);
-    let mut network = network.valid();
-    unload(&mut *network);
-    let tensors = parameters(&network).into_iter().map(|(name, tensor)| (unboxed(name), tensor)).collect();
-    Ok(write(dir, config.unwrap_or_default(), files, &tensors, dtype)?)
 }
 
 /// Writes a folder atomically. In an existing folder the model is replaced, and other files stay. `config.json` states

@@ -37,4 +37,4 @@ mod tokenizer_file;
 pub mod whisper;
 mod whisper_backbone;
 
-pub use folder::{FolderError, WrongSize, is_model_file, read_files, write_folder};
+pub use folder::{FolderError, WrongSize, is_model_file, read_files};

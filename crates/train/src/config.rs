@@ -247,6 +247,26 @@ impl TrainConfig {
         Ok(Directions { deciding, watched })
     }
 
+    /// Whether early stopping ends a run after so many evaluations in a row without an improvement.
+    pub fn stops_after(&self, stalled: u64) -> bool {
+        self.early_stopping.as_ref().is_some_and(|config| stalled >= config.patience)
+    }
+
+    /// Records an evaluation. `cost` is the watched metric with the sign that makes lower better, if it is a number.
+    /// `reference` is the last cost that counted as an improvement, and `stalled` the number of evaluations since.
+    pub(crate) fn observe(&self, cost: Option<f64>, reference: &mut Option<f64>, stalled: &mut u64) {
+        let min_delta = self.early_stopping.as_ref().map_or(0.0, |config| config.min_delta);
+        match cost.filter(|cost| reference.is_none_or(|reference| *cost < reference - min_delta)) {
+            Some(cost) => (*reference, *stalled) = (Some(cost), 0),
+            None => *stalled += 1,
+        }
+    }
+
+    /// Whether early stopping ends a run in this state; never before there is a reference.
+    pub(crate) fn is_over(&self, reference: Option<f64>, stalled: u64) -> bool {
+        self.stops_after(stalled) && reference.is_some()
+    }
+
     /// Returns the number of optimizer steps of the run if an epoch has `batches` batches. Each epoch's remainder is a
     /// step of its own.
     pub fn steps(&self, batches: usize) -> u64 {

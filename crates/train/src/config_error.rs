@@ -21,3 +21,18 @@ impl TrainConfigError {
         Self { key: key.into(), value: format!("{value:?}").replace('"', "`"), rule: rule.to_owned() }
     }
 }
+
+/// Checks that a value is at least 0 and below 1.
+pub(crate) fn share(key: &'static str, value: f64) -> Result<(), TrainConfigError> {
+    check((0.0..1.0).contains(&value), key, &value, "must be at least 0 and below 1")
+}
+
+/// Checks that a value is above 0.
+pub(crate) fn above_zero(key: &'static str, value: f64) -> Result<(), TrainConfigError> {
+    check(value.is_finite() && value > 0.0, key, &value, "must be above 0")
+}
+
+/// Makes the error that `value` breaks `rule`, unless the rule holds.
+pub(crate) fn check(holds: bool, key: &'static str, value: &dyn Debug, rule: &str) -> Result<(), TrainConfigError> {
+    if holds { Ok(()) } else { Err(TrainConfigError::new(key, value, rule)) }
+}

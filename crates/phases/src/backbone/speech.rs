@@ -227,7 +227,7 @@ impl SpeechBackbone {
     /// # Errors
     /// When the file system reports an error, or the network is another one.
     pub(crate) fn save(&self, network: &BoxedBackbone, folder: &Path) -> Result<(), BoxError> {
-        let write = || Ok(undertone_model::write_folder(folder, self.files.clone(), network, Dtype::F32)?);
+        let write = || Ok(undertone_model::backbone::write_folder(folder, self.files.clone(), network, Dtype::F32)?);
         self.decoder.save(network, folder).unwrap_or_else(write)
     }
 }

@@ -105,8 +105,8 @@ fn settle_at(layers: &mut [Dict], path: &str, choice: &Choice) {
 /// Removes the name and the keys of a kind.
 fn drop_kind(layer: &mut Dict, path: &str, choice: &Choice) {
     // The kinds of optimizers have most keys in common.
-    let kept = if choice.tag == "name" { OptimizerConfig::common_keys() } else { Vec::new() };
+    let kept: &[&str] = if choice.tag == "name" { &OptimizerConfig::COMMON_KEYS } else { &[] };
     if let Some(keys) = map_mut(layer, path) {
-        keys.retain(|key, _| kept.contains(key));
+        keys.retain(|key, _| kept.contains(&key.as_str()));
     }
 }

@@ -1,10 +1,56 @@
 //! Adafactor.
 
-use super::AdafactorConfig;
-use super::algorithm::ADAFACTOR;
 use super::rule::{Update, UpdateRule};
+use crate::config_error::{TrainConfigError, above_zero, check, share};
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
+
+/// Keys of Adafactor, named as in the paper where it has a name. The learning rate is the schedule's, never the paper's
+/// relative step size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdafactorConfig {
+    /// Decay of the running mean of updates. Without it there is no mean, which saves its memory.
+    pub beta1: Option<f64>,
+    /// Exponent of the decay of squared gradients: `beta2 = 1 - step^decay_rate`.
+    pub decay_rate: f64,
+    /// Constant added to every squared gradient.
+    pub epsilon1: f64,
+    /// Minimum root mean square of a parameter for `scale_parameter`.
+    pub epsilon2: f64,
+    /// Maximum root mean square of a parameter's update, in units of the learning rate.
+    pub clip_threshold: f64,
+    /// Whether a parameter's learning rate is multiplied by its root mean square. Then `lr` is relative, and 1e-2 is
+    /// usual.
+    pub scale_parameter: bool,
+}
+
+impl Default for AdafactorConfig {
+    fn default() -> Self {
+        Self {
+            beta1: None,
+            decay_rate: -0.8,
+            epsilon1: 1e-30,
+            epsilon2: 1e-3,
+            clip_threshold: 1.0,
+            scale_parameter: false,
+        }
+    }
+}
+
+impl AdafactorConfig {
+    pub(super) fn validate(&self) -> Result<(), TrainConfigError> {
+        self.beta1.map_or(Ok(()), |beta1| share("optimizer.beta1", beta1))?;
+        above_zero("optimizer.epsilon1", self.epsilon1)?;
+        above_zero("optimizer.epsilon2", self.epsilon2)?;
+        above_zero("optimizer.clip_threshold", self.clip_threshold)?;
+        let decay = self.decay_rate;
+        check(decay.is_finite() && decay < 0.0, "optimizer.decay_rate", &decay, "must be below 0")?;
+        let read = self.scale_parameter || self.epsilon2 == Self::default().epsilon2;
+        check(read, "optimizer.epsilon2", &self.epsilon2, "it is for `scale_parameter: true`: leave it out")
+    }
+}
 
 impl AdafactorConfig {
     /// State with a mean of the updates, by `beta1`.
@@ -45,7 +91,7 @@ impl AdafactorConfig {
 ///
 /// Not elementwise: the state of a matrix covers whole rows and columns.
 impl UpdateRule for AdafactorConfig {
-    const NAME: &'static str = ADAFACTOR;
+    const NAME: &'static str = "adafactor";
     const STATE: &'static [&'static str] = &["row", "column"];
 
     fn state(&self) -> &'static [&'static str] {

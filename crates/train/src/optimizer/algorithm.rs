@@ -1,11 +1,13 @@
 //! Update rules by name, each with keys of its own.
 
+use super::adafactor::AdafactorConfig;
+use super::adamw::AdamWConfig;
+use super::keys::{named, read_keys};
 use super::registry;
-use super::rule::DynRule;
-use super::{AdafactorConfig, AdamWConfig, OptimizerConfig};
+use super::rule::{DynRule, UpdateRule};
 use crate::config_error::TrainConfigError;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{DeserializeOwned, Error};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -26,10 +28,12 @@ pub enum Algorithm {
     },
 }
 
-/// Name of [`Algorithm::AdamW`].
-pub(super) const ADAMW: &str = "adamw";
-/// Name of [`Algorithm::Adafactor`].
-pub(super) const ADAFACTOR: &str = "adafactor";
+/// Keys in `train.optimizer` that do not depend on the update rule.
+pub(super) const COMMON_KEYS: [&str; 8] =
+    ["lr", "weight_decay", "groups", "lora_plus_ratio", "schedule", "warmup_steps", "lr_scaling", "clip_norm"];
+
+const ADAMW: &str = AdamWConfig::NAME;
+const ADAFACTOR: &str = AdafactorConfig::NAME;
 
 impl Default for Algorithm {
     fn default() -> Self {
@@ -74,7 +78,10 @@ impl Algorithm {
     fn read(name: &str, keys: Map<String, Value>) -> Result<Self, String> {
         let unknown = |reason: String, usual: Self| match named(&reason) {
             Some((key, rule)) if rule.starts_with("unknown field") => {
-                let known = OptimizerConfig { algorithm: usual, ..Default::default() }.keys().join(", ");
+                let own = serde_json::to_value(usual).unwrap_or_default();
+                let own = own.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+                let known: Vec<&str> = own.chain(COMMON_KEYS).collect();
+                let known = known.join(", ");
                 format!("`{key}`: there is no such key with `name: {name}`; the keys here are {known}")
             }
             _ => reason,
@@ -90,24 +97,6 @@ impl Algorithm {
             }
         }
     }
-}
-
-/// Reads the keys of a rule.
-///
-/// # Errors
-/// Begins with the key that is unknown or has an invalid value: "`beta1`: invalid type".
-pub(super) fn read_keys<T: DeserializeOwned>(keys: &Map<String, Value>) -> Result<T, String> {
-    let read = |keys: Map<String, Value>| serde_json::from_value::<T>(keys.into());
-    let alone = |(key, value): (&String, &Value)| {
-        let error = read(Map::from_iter([(key.clone(), value.clone())])).err()?.to_string();
-        (!error.starts_with("missing field")).then(|| format!("`{key}`: {error}"))
-    };
-    read(keys.clone()).map_err(|error| keys.iter().find_map(alone).unwrap_or_else(|| error.to_string()))
-}
-
-/// Splits what [`read_keys`] says into key and problem.
-fn named(reason: &str) -> Option<(&str, &str)> {
-    reason.strip_prefix('`')?.split_once("`: ")
 }
 
 impl Serialize for Algorithm {

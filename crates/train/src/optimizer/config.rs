@@ -1,12 +1,11 @@
 //! The `train.optimizer` section of a configuration.
 
-use super::algorithm::Algorithm;
+use super::algorithm::{Algorithm, COMMON_KEYS};
 use super::groups::GroupConfig;
 use super::scaling::{LrScaling, LrScalingConfig};
 use crate::Schedule;
-use crate::config_error::TrainConfigError;
+use crate::config_error::{TrainConfigError, above_zero, check};
 use serde::{Deserialize, Serialize};
-use std::fmt::Debug;
 
 /// Optimizer, learning rate and schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -52,78 +51,6 @@ impl Default for OptimizerConfig {
     }
 }
 
-/// Keys of AdamW.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AdamWConfig {
-    /// Decay of the running mean of gradients.
-    pub beta1: f64,
-    /// Decay of the running mean of squared gradients.
-    pub beta2: f64,
-    /// Constant added to the root of the mean square.
-    pub epsilon: f64,
-}
-
-impl Default for AdamWConfig {
-    fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.98, epsilon: 1e-8 }
-    }
-}
-
-impl AdamWConfig {
-    pub(super) fn validate(&self) -> Result<(), TrainConfigError> {
-        share("optimizer.beta1", self.beta1)?;
-        share("optimizer.beta2", self.beta2)?;
-        above_zero("optimizer.epsilon", self.epsilon)
-    }
-}
-
-/// Keys of Adafactor, named as in the paper where it has a name. The learning rate is the schedule's, never the paper's
-/// relative step size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AdafactorConfig {
-    /// Decay of the running mean of updates. Without it there is no mean, which saves its memory.
-    pub beta1: Option<f64>,
-    /// Exponent of the decay of squared gradients: `beta2 = 1 - step^decay_rate`.
-    pub decay_rate: f64,
-    /// Constant added to every squared gradient.
-    pub epsilon1: f64,
-    /// Minimum root mean square of a parameter for `scale_parameter`.
-    pub epsilon2: f64,
-    /// Maximum root mean square of a parameter's update, in units of the learning rate.
-    pub clip_threshold: f64,
-    /// Whether a parameter's learning rate is multiplied by its root mean square. Then `lr` is relative, and 1e-2 is
-    /// usual.
-    pub scale_parameter: bool,
-}
-
-impl Default for AdafactorConfig {
-    fn default() -> Self {
-        Self {
-            beta1: None,
-            decay_rate: -0.8,
-            epsilon1: 1e-30,
-            epsilon2: 1e-3,
-            clip_threshold: 1.0,
-            scale_parameter: false,
-        }
-    }
-}
-
-impl AdafactorConfig {
-    pub(super) fn validate(&self) -> Result<(), TrainConfigError> {
-        self.beta1.map_or(Ok(()), |beta1| share("optimizer.beta1", beta1))?;
-        above_zero("optimizer.epsilon1", self.epsilon1)?;
-        above_zero("optimizer.epsilon2", self.epsilon2)?;
-        above_zero("optimizer.clip_threshold", self.clip_threshold)?;
-        let decay = self.decay_rate;
-        check(decay.is_finite() && decay < 0.0, "optimizer.decay_rate", &decay, "must be below 0")?;
-        let read = self.scale_parameter || self.epsilon2 == Self::default().epsilon2;
-        check(read, "optimizer.epsilon2", &self.epsilon2, "it is for `scale_parameter: true`: leave it out")
-    }
-}
-
 impl OptimizerConfig {
     /// Checks every value by itself; [`check`](Self::check) checks whether they fit a model.
     ///
@@ -143,18 +70,8 @@ impl OptimizerConfig {
         self.groups.iter().enumerate().try_for_each(|(index, group)| group.validate(index))
     }
 
-    /// Returns the names of the keys that all update rules have.
-    pub fn common_keys() -> Vec<String> {
-        let usual = Self::default();
-        let own = serde_json::to_value(&usual.algorithm).unwrap_or_default();
-        usual.keys().into_iter().filter(|key| own.get(key).is_none()).collect()
-    }
-
-    /// Returns the names of all keys, those of the update rule included.
-    pub fn keys(&self) -> Vec<String> {
-        let keys = serde_json::to_value(self).unwrap_or_default();
-        keys.as_object().into_iter().flat_map(|keys| keys.keys().cloned()).collect()
-    }
+    /// Names of the keys that do not depend on the update rule.
+    pub const COMMON_KEYS: [&str; 8] = COMMON_KEYS;
 
     /// Returns the learning rate of optimizer step `step` (from 0) of `steps`. The rates of groups and of LoRA+ are in
     /// proportion to it.
@@ -190,21 +107,18 @@ fn short(rate: f64) -> String {
     format!("{rate:.3e}").parse::<f64>().map_or_else(|_| rate.to_string(), |rate| format!("{rate:e}"))
 }
 
-fn share(key: &'static str, value: f64) -> Result<(), TrainConfigError> {
-    check((0.0..1.0).contains(&value), key, &value, "must be at least 0 and below 1")
-}
-
-fn above_zero(key: &'static str, value: f64) -> Result<(), TrainConfigError> {
-    check(value.is_finite() && value > 0.0, key, &value, "must be above 0")
-}
-
-fn check(holds: bool, key: &'static str, value: &dyn Debug, rule: &str) -> Result<(), TrainConfigError> {
-    if holds { Ok(()) } else { Err(TrainConfigError::new(key, value, rule)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optimizer::{AdafactorConfig, AdamWConfig};
+
+    #[test]
+    fn common_keys_are_all_but_those_of_the_rule() {
+        let config = OptimizerConfig::default();
+        let [all, own] = [serde_json::to_value(&config), serde_json::to_value(&config.algorithm)].map(Result::unwrap);
+        let keys = all.as_object().expect("keys").keys().filter(|key| own.get(key.as_str()).is_none());
+        assert_eq!(keys.collect::<Vec<_>>(), OptimizerConfig::COMMON_KEYS);
+    }
 
     #[test]
     fn refusals_name_the_key() {

@@ -5,13 +5,16 @@ mod adamw;
 mod algorithm;
 mod config;
 mod groups;
+mod keys;
 pub mod registry;
 mod rule;
 mod scaling;
 mod settings;
 
+pub use adafactor::AdafactorConfig;
+pub use adamw::AdamWConfig;
 pub use algorithm::Algorithm;
-pub use config::{AdafactorConfig, AdamWConfig, OptimizerConfig};
+pub use config::OptimizerConfig;
 pub use groups::{GroupConfig, Pattern};
 pub use scaling::{LrScaling, LrScalingConfig};
 

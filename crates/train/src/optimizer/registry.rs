@@ -41,9 +41,10 @@
 
 pub use super::rule::{Update, UpdateRule};
 
-use super::algorithm::read_keys;
+use super::adafactor::AdafactorConfig;
+use super::adamw::AdamWConfig;
+use super::keys::read_keys;
 use super::rule::DynRule;
-use super::{AdafactorConfig, AdamWConfig};
 use serde_json::{Map, Value};
 use std::any::TypeId;
 use std::collections::BTreeSet;
