@@ -349,7 +349,8 @@ mod tests {
 
     /// Returns an experiment with two tasks.
     fn two(phases: &str) -> Experiment {
-        let yaml = format!("{{train: {{max_steps: 50}}, tasks: [{{name: a}}, {{name: b}}], phases: {phases}}}");
+        let train = "{max_steps: 50, optimizer: {warmup_steps: 1}}";
+        let yaml = format!("{{train: {train}, tasks: [{{name: a}}, {{name: b}}], phases: {phases}}}");
         serde_norway::from_str(&yaml).expect("an experiment")
     }
 
