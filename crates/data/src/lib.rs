@@ -36,11 +36,12 @@ pub mod interop;
 pub mod level;
 pub mod limits;
 pub mod loader;
-pub mod options;
 pub mod random;
 pub mod reader;
 pub mod records;
 pub mod source;
 pub mod text;
+
+pub use undertone_registry::options;
 
 pub use guarded::silence_reader_panics;

@@ -5,54 +5,12 @@
 //! supervised directly. Two linear heads, used in training only, predict the character at each position from the
 //! encoder's output, and the element that a character consists of from an early layer.
 
-use crate::config::ConfigError;
-use serde::{Deserialize, Serialize};
 use undertone_data::source::{Mark, Timing};
 
 /// Class of positions without an element.
 const SILENCE: i64 = 0;
 /// Label of positions without a loss.
 const IGNORED: i64 = -100;
-
-/// Loss terms on the encoder from known timing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AlignmentConfig {
-    /// Weight of the cross-entropy of the character at each position; 0 leaves it out.
-    pub characters: f64,
-    /// Weight of the cross-entropy of the element at each position; 0 leaves it out.
-    pub elements: f64,
-    /// Number of encoder blocks before the element head.
-    pub elements_layer: usize,
-}
-
-impl Default for AlignmentConfig {
-    fn default() -> Self {
-        Self { characters: 0.0, elements: 0.0, elements_layer: 2 }
-    }
-}
-
-impl AlignmentConfig {
-    /// Whether any term has a weight above 0.
-    pub fn is_on(&self) -> bool {
-        self.characters > 0.0 || self.elements > 0.0
-    }
-
-    /// # Errors
-    /// When a weight is negative or not finite, or `elements_layer` is set without a weight for `elements`.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        for (key, weight) in [("characters", self.characters), ("elements", self.elements)] {
-            if !(weight.is_finite() && weight >= 0.0) {
-                return Err(ConfigError::Value(format!("`loss.alignment.{key}` is {weight}: it must be at least 0")));
-            }
-        }
-        if self.elements == 0.0 && self.elements_layer != Self::default().elements_layer {
-            let reason = "is for `loss.alignment.elements`, which is 0: give that a weight, or leave it out";
-            return Err(ConfigError::Value(format!("`loss.alignment.elements_layer` {reason}")));
-        }
-        Ok(())
-    }
-}
 
 /// Targets at each encoder position (20 ms) of one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]

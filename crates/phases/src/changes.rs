@@ -79,6 +79,11 @@ fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
         let (key, before, after) = (path.to_owned(), before.clone(), after.clone());
         return found.push(Change { key, before, after });
     };
+    // Another kind has other keys, and to name them all says no more.
+    if let Some(tag) = ["name", "type"].into_iter().find(|tag| before[tag].is_string() && before[tag] != after[tag]) {
+        let key = format!("{path}.{tag}");
+        return found.push(Change { key, before: before[tag].clone(), after: after[tag].clone() });
+    }
     let names: BTreeSet<&String> = olds.iter().chain(&news).map(|(name, _)| name).collect();
     let value = |fields: &[(String, Value)], name: &String| {
         fields.iter().find(|(field, _)| field == name).map_or(Value::Null, |(_, value)| value.clone())

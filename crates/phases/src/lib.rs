@@ -26,6 +26,7 @@ pub mod config;
 #[cfg(test)]
 mod extremes;
 mod fill_cache;
+mod hash;
 mod kinds;
 mod live;
 mod memory;
@@ -44,13 +45,13 @@ pub mod tune;
 mod vocabulary;
 mod work;
 
-pub use alignment::{Alignment, AlignmentConfig};
+pub use alignment::Alignment;
 pub use batch::{SpeechBatch, SpeechCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
-    ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig, Migrated, ModelConfig,
-    ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig, Selection, SourceConfig, SourceError, Sources, Split,
-    StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
+    AlignmentConfig, ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig,
+    Migrated, ModelConfig, ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig, Selection, SourceConfig,
+    SourceError, Sources, Split, StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
 };
 pub use fill_cache::{FillError, Filled, fill_cache};
 pub use live::LiveTranscriber;

@@ -1,7 +1,7 @@
 //! Transcription of audio.
 
+use crate::hash::hex;
 use crate::reading::{ReaderError, Reading};
-use crate::speech::record::hex;
 use crate::{ModelConfig, SourceError};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};

@@ -32,6 +32,7 @@
 //! ```
 
 pub mod choice;
+pub mod options;
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 

@@ -416,7 +416,7 @@ mod tests {
         let length = head(Some(6), false);
         let data = length.read(&records, &words()).expect("samples");
         let ids: Vec<_> = data.samples().iter().map(|sample| sample.ids.clone()).collect();
-        assert_eq!((ids, data.cut().inputs), (vec![vec![2, 6, 7, 3], vec![2, 4, 3, 5, 6, 3]], 1));
+        assert_eq!((ids, data.cut().inputs), (vec![vec![2, 6, 7, 3], vec![2, 4, 5, 3, 5, 3]], 1));
         let texts: Vec<_> = length.texts(&records).expect("texts").into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["a lion", "what is a lion\nis a"]);
         let passages = length.passages(&records).expect("passages");

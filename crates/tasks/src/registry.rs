@@ -5,9 +5,10 @@ use crate::{HeadConfig, TaskKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde_json::Map;
 use std::any::TypeId;
 use std::borrow::Cow;
+use undertone_registry::options::{self, Options, OptionsError};
 use undertone_registry::{Kind, NameTaken, Registry};
 
 /// Registers a kind under its name: from then on, `head: {type: name, …}` is parsed as this kind. Registering a kind
@@ -38,13 +39,13 @@ static KINDS: Registry<Entry> = Registry::new("kind of task", || {
 struct Entry {
     name: &'static str,
     of: TypeId,
-    read: fn(Map<String, Value>) -> Result<HeadConfig, serde_json::Error>,
+    read: fn(&Options) -> Result<HeadConfig, OptionsError>,
     schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 impl Entry {
     fn of<K: TaskKind + DeserializeOwned + Default>() -> Self {
-        let read = |keys| K::deserialize(keys).map(HeadConfig::new);
+        let read = |keys: &Options| options::read::<K>(keys).map(HeadConfig::new);
         Self { name: K::default().name(), of: TypeId::of::<K>(), read, schema: K::schema }
     }
 }
@@ -95,7 +96,7 @@ impl<'de> Deserialize<'de> for HeadConfig {
         let name = keys.shift_remove("type").ok_or_else(|| D::Error::missing_field("type"))?;
         let name = String::deserialize(name).map_err(D::Error::custom)?;
         let kind = KINDS.get(&name).map_err(D::Error::custom)?;
-        (kind.read)(keys).map_err(D::Error::custom)
+        (kind.read)(&keys).map_err(D::Error::custom)
     }
 }
 
@@ -135,11 +136,14 @@ mod tests {
             (json!({"labels": []}), "missing field `type`"),
             (
                 json!({"type": "tag", "max": 3}),
-                "unknown field `max`, expected one of `labels`, `max_length`, `dropout`",
+                "`max`: there is no such key; the keys here are labels, max_length, dropout",
             ),
-            (json!({"type": "tag", "max_length": "long"}), "invalid type: string \"long\", expected usize"),
-            (json!({"type": "tag", "max_length": -1}), "invalid value: integer `-1`, expected usize"),
-            (json!({"type": "tag", "type2": null}), "unknown field `type2`"),
+            (
+                json!({"type": "tag", "max_length": "long"}),
+                "`max_length`: invalid type: found string \"long\", expected usize",
+            ),
+            (json!({"type": "tag", "max_length": -1}), "`max_length`: invalid value signed int `-1`, expected usize"),
+            (json!({"type": "tag", "type2": null}), "`type2`: there is no such key"),
             (json!({"type": 3}), "invalid type: integer `3`, expected a string"),
             (json!("tag"), "invalid type: string \"tag\""),
         ] {

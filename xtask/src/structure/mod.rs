@@ -21,9 +21,8 @@ use circles::Circle;
 use error::StructureError;
 use finding::{Finding, Rule};
 use modules::Tree;
-use page::{PAGE, Page};
+use page::PAGE;
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use table::Row;
 use undertone_cli::Failure;
@@ -87,12 +86,10 @@ fn look(root: &Path) -> Result<Structure, StructureError> {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let show = &|file: &Path| file.strip_prefix(&root).unwrap_or(file).display().to_string();
     let mut findings = Vec::new();
-    let page = Page::read(&root);
-    match &page {
-        Ok(page) => findings.extend(crates::check(&packages, &page.arrows)),
+    match page::read(&root) {
+        Ok(listed) => findings.extend(crates::check(&packages, &listed)),
         Err(error) => findings.push(Finding::new(Rule::Arrow, PAGE, error)),
     }
-    let mut known = page.unwrap_or_default().circles;
     let mut rows = Vec::new();
     for package in crates::ordered(&packages) {
         let mut row = lengths(package, show, &mut findings)?;
@@ -101,14 +98,9 @@ fn look(root: &Path) -> Result<Structure, StructureError> {
             let tree = reader::read(file)?;
             findings.extend(backends::check_code(package, &tree, show));
             findings.extend(check_words(package, &tree, show)?);
-            row.circles += check_circles(package, &tree, show, &mut known, &mut findings);
+            row.circles += check_circles(package, &tree, show, &mut findings);
         }
         rows.push(row);
-    }
-    for (name, modules) in known {
-        let modules = modules.into_iter().collect::<Vec<_>>().join(", ");
-        let text = format!("{name}: {modules} is no circle any more: remove it from the list");
-        findings.push(Finding::new(Rule::Circle, PAGE, text));
     }
     Ok(Structure { rows, findings })
 }
@@ -124,25 +116,16 @@ fn check_words(package: &Package, tree: &Tree, show: impl Fn(&Path) -> String) -
     Ok(findings)
 }
 
-/// Finds the circles of files, and those of modules that are not `known`, which are taken from there; returns how many
-/// there are in all.
-fn check_circles(
-    package: &Package,
-    tree: &Tree,
-    show: impl Fn(&Path) -> String,
-    known: &mut BTreeSet<(String, BTreeSet<String>)>,
-    findings: &mut Vec<Finding>,
-) -> usize {
+/// Finds the circles of files and those of modules, and returns how many there are.
+fn check_circles(package: &Package, tree: &Tree, show: impl Fn(&Path) -> String, findings: &mut Vec<Finding>) -> usize {
     let (files, modules) = (circles::of_files(tree, &show), circles::of_modules(tree, &show));
     for Circle { names, arrows } in &files {
         let text = format!("these files need each other:{arrows}");
         findings.push(Finding::new(Rule::Circle, names.join(", "), text));
     }
     for Circle { names, arrows } in &modules {
-        if !known.remove(&(package.name.clone(), names.iter().cloned().collect())) {
-            let place = format!("{}: {}", package.name, names.join(", "));
-            findings.push(Finding::new(Rule::Circle, place, format!("these modules need each other:{arrows}")));
-        }
+        let place = format!("{}: {}", package.name, names.join(", "));
+        findings.push(Finding::new(Rule::Circle, place, format!("these modules need each other:{arrows}")));
     }
     files.len() + modules.len()
 }

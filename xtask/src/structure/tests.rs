@@ -147,27 +147,6 @@ fn folders_that_need_each_other_are_a_circle_though_no_files_are() {
 }
 
 #[test]
-fn known_circles_of_modules_are_left_until_they_are_gone() {
-    let fixture = folders();
-    let page = |circles: &str| {
-        let lists = format!("```text arrows\nops →\nmodel → ops\n```\n\n```text circles\n{circles}```\n");
-        fixture.write("ARCHITECTURE.md", &lists);
-    };
-    page("model: b, a\n");
-    fixture.finds(&[]);
-    page("model: a, b\nops: c, d\n");
-    fixture.finds(&["circle: ARCHITECTURE.md: ops: c, d is no circle any more: remove it from the list"]);
-    page("model: a, b, c\n");
-    let gone = "circle: ARCHITECTURE.md: model: a, b, c is no circle any more: remove it from the list";
-    fixture.finds(&[FOLDERS, gone]);
-    page("model, a\n");
-    fixture.finds(&[
-        "arrow: ARCHITECTURE.md: `ARCHITECTURE.md`: line 7 is no circle, like `train: gradients, optimizer`: `model, a`",
-        FOLDERS,
-    ]);
-}
-
-#[test]
 fn what_only_tests_need_is_no_circle() {
     let fixture = fixture();
     let b = "pub struct B;\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\nuse super::a::A;\n\

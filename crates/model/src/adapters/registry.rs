@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::any::TypeId;
 use std::borrow::Cow;
+use undertone_registry::options::{self, Options, OptionsError};
 use undertone_registry::{Kind, NameTaken, Registry};
 
 /// Registers a type of adapter under its name: from then on, `adapter: {type: name, …}` is parsed as this type.
@@ -26,13 +27,13 @@ static TYPES: Registry<Entry> = Registry::new("type of adapter", || vec![Entry::
 struct Entry {
     name: &'static str,
     of: TypeId,
-    read: fn(Value) -> serde_json::Result<AdapterConfig>,
+    read: fn(&Options) -> Result<AdapterConfig, OptionsError>,
     schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 impl Entry {
     fn of<K: AdapterKind + DeserializeOwned + Default>() -> Self {
-        let read = |keys| K::deserialize(keys).map(AdapterConfig::from);
+        let read = |keys: &Options| options::read::<K>(keys).map(AdapterConfig::from);
         Self { name: K::default().name(), of: TypeId::of::<K>(), read, schema: K::schema }
     }
 }
@@ -85,7 +86,7 @@ impl<'de> Deserialize<'de> for AdapterConfig {
             None => return Err(D::Error::missing_field("type")),
         };
         let kind = TYPES.get(&name).map_err(D::Error::custom)?;
-        (kind.read)(Value::Object(keys)).map_err(D::Error::custom)
+        (kind.read)(&keys).map_err(D::Error::custom)
     }
 }
 
@@ -115,7 +116,7 @@ mod tests {
             (json!({"type": "lore"}), "unknown variant `lore`, expected `lora`"),
             (json!({"r": 8}), "missing field `type`"),
             (json!({"type": 3}), "`type` is 3"),
-            (json!({"type": "lora", "rank": 3}), "unknown field `rank`, expected one of `r`, `lora_alpha`"),
+            (json!({"type": "lora", "rank": 3}), "`rank`: there is no such key; the keys here are r, lora_alpha"),
             (json!({"type": "lora", "r": -1}), "invalid value: integer `-1`"),
             (json!("lora"), "invalid type: string \"lora\""),
         ] {

@@ -95,7 +95,7 @@ fn settle_at(layers: &mut [Dict], path: &str, choice: &Choice) {
         let Some(name) = find(&layers[index], path).and_then(|value| named(value, choice)).map(str::to_owned) else {
             continue;
         };
-        if below.as_deref().unwrap_or(choice.usual) != name {
+        if below.as_ref().is_some_and(|below| *below != name) {
             layers[..index].iter_mut().for_each(|layer| drop_kind(layer, path, choice));
         }
         below = Some(name);

@@ -90,6 +90,25 @@ fn usual_keys(figment: &Figment) -> serde_json::Value {
     })
 }
 
+/// Returns an error as a sentence, with the name of the task that has the key.
+fn in_task(figment: &Figment, error: &figment::Error) -> String {
+    let text = sentence(error);
+    let task = match error.path.as_slice() {
+        [tasks, index, ..] if tasks == "tasks" => task_name(figment, index),
+        _ => None,
+    };
+    match task {
+        Some(task) => text.replacen("`: ", &format!("` (task `{task}`): "), 1),
+        None => text,
+    }
+}
+
+fn task_name(figment: &Figment, index: &str) -> Option<String> {
+    let tasks = figment.find_value("tasks").ok()?;
+    let task = tasks.as_array()?.get(index.parse::<usize>().ok()?)?;
+    Some(task.as_dict()?.get("name")?.as_str()?.to_owned())
+}
+
 /// Returns the architecture of the folder that `model` names, if the configuration gives none.
 fn found_backbone(figment: &Figment) -> Option<Architecture> {
     if figment.find_value("model.backbone").is_ok() {
@@ -169,9 +188,15 @@ impl Experiment {
         }
         let usual = usual_keys(&layers.figment());
         layers.add_below(Serialized::defaults(usual))?;
-        let experiment: Self = layers.figment().extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
+        let figment = layers.figment();
+        let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(in_task(&figment, &e)))?;
         experiment.validate()?;
         Ok(experiment)
+    }
+
+    /// Reads a complete configuration that an earlier version wrote. `None` if it is not that either.
+    pub(crate) fn of_earlier_version(yaml: &str) -> Option<Self> {
+        Layers::of_earlier_version(yaml)?.figment().extract().ok()
     }
 
     /// Returns the JSON Schema of a configuration file, with the kinds that are registered in this process.

@@ -4,7 +4,7 @@ use super::ConfigError;
 use super::choices::settle;
 use super::migrate::migrate;
 use figment::providers::{Format, Serialized};
-use figment::value::{Dict, Map, Value};
+use figment::value::{Dict, Map, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -73,7 +73,8 @@ impl Layers {
 
     fn insert(&mut self, at: usize, provider: impl Provider) -> Result<(), ConfigError> {
         let metadata = provider.metadata();
-        let keys: Dict = Figment::from(provider).extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
+        let mut keys: Dict = Figment::from(provider).extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
+        keys.values_mut().for_each(untag);
         self.0.insert(at, Layer { metadata, keys });
         Ok(())
     }
@@ -112,6 +113,13 @@ impl Layers {
         Ok(())
     }
 
+    /// Returns the one layer of a text whose keys are those of an earlier version; `None` if they are not.
+    pub(super) fn of_earlier_version(yaml: &str) -> Option<Self> {
+        let mut keys = vec![parse_yaml(yaml).ok()?];
+        migrate(&mut keys).ok()?;
+        Some(Self(vec![Layer { metadata: Metadata::default(), keys: keys.pop()? }]))
+    }
+
     /// Returns the layers, merged key by key. Where a layer chooses another kind than those below, it replaces their
     /// keys.
     pub(super) fn figment(&self) -> Figment {
@@ -120,6 +128,23 @@ impl Layers {
         let layers = self.0.iter().zip(keys).map(|(layer, keys)| Layer { metadata: layer.metadata.clone(), keys });
         layers.fold(Figment::new(), Figment::merge)
     }
+}
+
+/// Forgets from where a value was read, so that messages name the source of its layer.
+fn untag(value: &mut Value) {
+    match value {
+        Value::Dict(_, keys) => keys.values_mut().for_each(untag),
+        Value::Array(_, items) => items.iter_mut().for_each(untag),
+        _ => {}
+    }
+    let (Value::String(tag, _)
+    | Value::Char(tag, _)
+    | Value::Bool(tag, _)
+    | Value::Num(tag, _)
+    | Value::Empty(tag, _)
+    | Value::Dict(tag, _)
+    | Value::Array(tag, _)) = value;
+    *tag = Tag::Default;
 }
 
 /// Returns the warning about keys of earlier versions.
@@ -225,7 +250,7 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
     // What reads a map as a whole begins with the key within it.
     let within = problem.strip_prefix('`').and_then(|problem| problem.split_once("`: "));
     if let Some((inner, rest)) =
-        within.filter(|(inner, _)| inner.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+        within.filter(|(inner, _)| inner.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c)))
     {
         key = super::keys::join(&key, inner);
         problem = rest.to_owned();

@@ -2,6 +2,7 @@
 //! before anything slow starts.
 
 mod adapter;
+mod alignment;
 mod choices;
 mod data;
 mod error;
@@ -21,8 +22,8 @@ mod task_rules;
 mod validate;
 mod yaml_text;
 
-pub use crate::alignment::AlignmentConfig;
 pub(crate) use adapter::{adapter_of, keys_of};
+pub use alignment::AlignmentConfig;
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
 pub use experiment::{Experiment, LossConfig, RunConfig};

@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn synthesisers_are_judged_by_other_samples_of_their_own() {
-        let cw = json!({"duration_s": [1, 2]});
+        let cw = json!({"duration_s": [4, 5]});
         let stages = json!([{"epochs": 1, "cw": {}}]);
         let train = written(json!({"samples": 5, "weight": 1, "cw": cw, "stages": stages})).expect("a source");
         let splits = Splits { train: std::slice::from_ref(&train), valid: None, test: None };

@@ -201,7 +201,7 @@ pub trait InputBatch {
         None
     }
 
-    /// Returns the alignment targets, `[batch, positions]` each: of characters, and of Morse elements.
+    /// Returns the alignment targets, `[batch, positions]` each: of characters, and of the elements that they consist of.
     fn alignment(&self) -> Option<&(Vec<i64>, Vec<i64>)> {
         None
     }

@@ -8,7 +8,7 @@ use undertone_train::TrainError;
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirectoryError {
     /// The directory to be replaced was not created by a run.
-    #[error("`{}` has content that is not a run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
+    #[error("`{}` has content and is no run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
     NotARun(PathBuf),
     /// The directory of a run that is to be replaced contains other files.
     #[error("`{}` has files that were not written by a run ({files}): move them elsewhere before the run is replaced, or choose another name with --set run.name=NAME", directory.display())]

@@ -152,7 +152,8 @@ pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunDirectoryEr
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(StoreError::Io { action: "read", path: path.to_owned(), source }.into()),
     };
-    let recorded = serde_norway::from_str(&text);
+    // Keys of earlier versions are translated; the first error says more of a file that is damaged.
+    let recorded = serde_norway::from_str(&text).or_else(|error| Experiment::of_earlier_version(&text).ok_or(error));
     recorded.map(Some).map_err(|error| RunDirectoryError::Recorded { path: path.to_owned(), reason: error.to_string() })
 }
 

@@ -7,8 +7,8 @@
 //! The folder is beside the entries of the sample cache but is not part of it: a resumed run must find the pieces that
 //! it started with, so they are never evicted. A run's own directory would not do: it is created, or emptied, only once
 //! the data is known to be usable, and the next run on the same recordings would have to align them again.
-//! known to be usable, and the next run on the same recordings would have to begin anew.
 
+use crate::hash::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -111,11 +111,6 @@ fn checksum(key: &str, aligned: &Aligned) -> String {
 /// Returns a value as JSON. Serialization cannot fail, because values are numbers and texts only.
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-/// Returns a finished hash as hexadecimal digits, for file names.
-pub(crate) fn hex(hasher: Sha256) -> String {
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use super::adafactor::AdafactorConfig;
 use super::adamw::AdamWConfig;
-use super::keys::{named, read_keys};
 use super::registry;
 use super::rule::{DynRule, UpdateRule};
 use crate::config_error::TrainConfigError;
@@ -11,6 +10,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
+use undertone_registry::options::{self, OptionsError};
 
 /// Update rule, with its own keys: in YAML they stand beside `name` in `train.optimizer`.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,27 +76,32 @@ impl Algorithm {
     }
 
     fn read(name: &str, keys: Map<String, Value>) -> Result<Self, String> {
-        let unknown = |reason: String, usual: Self| match named(&reason) {
-            Some((key, rule)) if rule.starts_with("unknown field") => {
+        let refused = |error: OptionsError, usual: Self| match error {
+            OptionsError::Key { key, problem } if problem.starts_with("there is no such key") => {
                 let own = serde_json::to_value(usual).unwrap_or_default();
                 let own = own.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
                 let known: Vec<&str> = own.chain(COMMON_KEYS).collect();
                 let known = known.join(", ");
                 format!("`{key}`: there is no such key with `name: {name}`; the keys here are {known}")
             }
-            _ => reason,
+            error => error.to_string(),
         };
         match name {
-            ADAMW => read_keys(&keys).map(Self::AdamW).map_err(|reason| unknown(reason, Self::default())),
-            ADAFACTOR => read_keys(&keys)
+            ADAMW => options::read(&keys).map(Self::AdamW).map_err(|error| refused(error, Self::default())),
+            ADAFACTOR => options::read(&keys)
                 .map(Self::Adafactor)
-                .map_err(|reason| unknown(reason, Self::Adafactor(AdafactorConfig::default()))),
+                .map_err(|error| refused(error, Self::Adafactor(AdafactorConfig::default()))),
             name => {
                 let name = registry::name(name).map_err(|error| format!("`name`: {error}"))?;
                 Ok(Self::Registered { name, keys })
             }
         }
     }
+}
+
+/// Splits a refusal into the key that it begins with and the problem.
+fn named(reason: &str) -> Option<(&str, &str)> {
+    reason.strip_prefix('`')?.split_once("`: ")
 }
 
 impl Serialize for Algorithm {

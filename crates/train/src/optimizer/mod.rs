@@ -5,7 +5,6 @@ mod adamw;
 mod algorithm;
 mod config;
 mod groups;
-mod keys;
 pub mod registry;
 mod rule;
 mod scaling;

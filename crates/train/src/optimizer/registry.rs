@@ -43,12 +43,11 @@ pub use super::rule::{Update, UpdateRule};
 
 use super::adafactor::AdafactorConfig;
 use super::adamw::AdamWConfig;
-use super::keys::read_keys;
 use super::rule::DynRule;
 use serde_json::{Map, Value};
 use std::any::TypeId;
 use std::collections::BTreeSet;
-use undertone_registry::{Kind, NameTaken, Registry, Unknown};
+use undertone_registry::{Kind, NameTaken, Registry, Unknown, options};
 
 /// Registers an optimizer under its name. Registering the same type again changes nothing.
 ///
@@ -99,7 +98,7 @@ struct Entry {
 impl Entry {
     fn of<R: UpdateRule>() -> Self {
         let make = |keys: &Map<String, Value>| {
-            let rule: R = read_keys(keys)?;
+            let rule: R = options::read(keys).map_err(|error| error.to_string())?;
             rule.validate()?;
             Ok(Box::new(rule) as Box<dyn DynRule>)
         };
@@ -211,9 +210,9 @@ mod tests {
     #[test]
     fn keys_that_it_does_not_know_are_refused() {
         for (keys, culprit, rule) in [
-            (serde_json::json!({"kept": "long"}), "optimizer.kept", "invalid type: string"),
+            (serde_json::json!({"kept": "long"}), "optimizer.kept", "invalid type: found string"),
             (serde_json::json!({"kept": 1.5}), "optimizer.kept", "it must be below 1"),
-            (serde_json::json!({"keep": 0.5}), "optimizer.keep", "unknown field `keep`, expected `kept`"),
+            (serde_json::json!({"keep": 0.5}), "optimizer.keep", "there is no such key; the keys here are kept"),
         ] {
             let refused = config(keys).validate().expect_err("refused");
             assert!(refused.key == culprit && refused.rule.starts_with(rule), "{refused}");
