@@ -44,8 +44,8 @@ fn migrate(file: &Path, check: bool) -> Result<(), Failure> {
     }
     if !keeps_comments {
         note!(
-            "{name} stays as it is: it is written in a way in which its comments would be lost; what follows means the same, \
-             without them, in place of {keys}"
+            "{name} stays as it is: {keys} cannot be replaced where they stand; what follows means the same, in other lines and \
+             without comments"
         );
         return output::text(text);
     }

@@ -1,6 +1,6 @@
 //! The configuration of an experiment.
 
-use super::layers::{Layers, YamlFile, check_depth, sentence};
+use super::layers::{Layers, YamlFile, sentence};
 use super::model::usual_lora;
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
 use crate::backbone::Architecture;
@@ -167,7 +167,6 @@ impl Experiment {
             if !file.is_file() {
                 return Err(ConfigError::NoFile(file.to_owned()));
             }
-            check_depth(file)?;
             layers.add(YamlFile(file))?;
         }
         layers.add(Env::prefixed("UNDERTONE_").split("__"))?;

@@ -13,13 +13,11 @@ use std::path::Path;
 /// in time quadratic in their number.
 const DEEPEST: usize = 1000;
 
-/// Refuses a file with so many open brackets that parsing it would take minutes. Brackets in texts and comments count
+/// Refuses a YAML text with so many open brackets that parsing it would take minutes. Brackets in texts and comments count
 /// as well: no real file has so many unclosed ones.
-pub(super) fn check_depth(file: &Path) -> Result<(), ConfigError> {
-    // The parser reports a file that cannot be read.
-    let Ok(text) = std::fs::read(file) else { return Ok(()) };
+fn check_depth(text: &str) -> Result<(), String> {
     let (mut open, mut line) = (0_usize, 1);
-    for byte in text {
+    for byte in text.bytes() {
         match byte {
             b'[' | b'{' => open += 1,
             b']' | b'}' => open = open.saturating_sub(1),
@@ -27,8 +25,7 @@ pub(super) fn check_depth(file: &Path) -> Result<(), ConfigError> {
             _ => {}
         }
         if open > DEEPEST {
-            let file = file.display();
-            return Err(ConfigError::Value(format!("more than {DEEPEST} brackets are open in line {line} of {file}")));
+            return Err(format!("more than {DEEPEST} brackets are open in line {line} of the YAML"));
         }
     }
     Ok(())
@@ -198,7 +195,7 @@ impl Provider for YamlFile<'_> {
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        match std::fs::read_to_string(self.0).ok().and_then(|text| merged(&text)) {
+        match std::fs::read_to_string(self.0).ok().map(|text| merged(&text)).transpose()?.flatten() {
             Some(text) => Yaml::string(&text).data(),
             // Figment's own reader gives the better error message.
             None => Yaml::file_exact(self.0).data(),
@@ -207,12 +204,17 @@ impl Provider for YamlFile<'_> {
 }
 
 /// Returns a text without merge keys. `None` if it is no map.
-fn merged(text: &str) -> Option<String> {
-    let mut value: serde_norway::Value = serde_norway::from_str(text).ok()?;
-    value.apply_merge().ok()?;
+///
+/// # Errors
+/// When too many brackets are open at once.
+fn merged(text: &str) -> Result<Option<String>, String> {
+    check_depth(text)?;
+    let Ok(mut value) = serde_norway::from_str::<serde_norway::Value>(text) else { return Ok(None) };
     // An empty file has no keys.
-    value.as_mapping()?;
-    serde_norway::to_string(&value).ok()
+    if value.apply_merge().is_err() || !value.is_mapping() {
+        return Ok(None);
+    }
+    Ok(serde_norway::to_string(&value).ok())
 }
 
 /// Reads the keys of a YAML text.
@@ -220,7 +222,7 @@ fn merged(text: &str) -> Option<String> {
 /// # Errors
 /// When it is not YAML.
 pub(super) fn parse_yaml(text: &str) -> Result<Dict, ConfigError> {
-    let text = merged(text).unwrap_or_else(|| text.to_owned());
+    let text = merged(text).map_err(ConfigError::Value)?.unwrap_or_else(|| text.to_owned());
     Figment::from(Yaml::string(&text)).extract().map_err(|e| ConfigError::Value(sentence(&e)))
 }
 

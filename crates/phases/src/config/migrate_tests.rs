@@ -59,6 +59,14 @@ fn keys_move_to_their_choice_and_the_rest_of_the_text_stays() {
             "tasks:\n  - name: a\n    train: {optimizer: {schedule: wsd, decay_share: 0.5}}\n  - name: b # the other\n    train:\n      compute: f16\n      loss_scale: {initial: 8.0}\n",
             "tasks:\n  - name: a\n    train: {optimizer: {schedule: {type: wsd, decay_share: 0.5}}}\n  - name: b # the other\n    train:\n      compute: {type: f16, initial_scale: 8.0}\n",
         ),
+        (
+            "\u{feff}train:\r\n  compute: f16 # half\r\n  loss_scale:\t{initial: 8.0}\t# small\r\n",
+            "train:\r\n  compute: {type: f16, initial_scale: 8.0} # half\r\n  # small\r\n",
+        ),
+        (
+            "---\nrun:\n  name: |\n    a # b\n\n    c\n  dir: some\n    where\ntrain:\n  compute: f16\n  loss_scale: {initial: 8.0}\n...\n",
+            "---\nrun:\n  name: |\n    a # b\n\n    c\n  dir: some\n    where\ntrain:\n  compute: {type: f16, initial_scale: 8.0}\n...\n",
+        ),
         // A phase changes a key of the kind that the run chose.
         (
             "train: {compute: f16}\nphases:\n  2: {train: {loss_scale: {initial: 8.0}}}\n",
@@ -75,7 +83,12 @@ fn a_text_without_earlier_keys_is_not_touched() {
         let expected = Migrated { text: yaml.into(), keys: Vec::new(), keeps_comments: true };
         assert_eq!(migrated(yaml), Ok(expected));
     }
-    assert!(migrated("train: [").is_err());
+    for (yaml, reason) in
+        [("train: [".to_owned(), ""), ("[".repeat(2000), "more than 1000 brackets are open in line 1")]
+    {
+        let error = migrated(&yaml).expect_err(reason).to_string();
+        assert!(error.starts_with(reason), "{error}");
+    }
 }
 
 #[test]

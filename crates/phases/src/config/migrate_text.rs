@@ -30,11 +30,15 @@ pub fn migrated(text: &str) -> Result<Migrated, ConfigError> {
     if keys.is_empty() {
         return Ok(Migrated { text: text.to_owned(), keys, keeps_comments: true });
     }
-    let whole = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
-    let edited = edited(&whole, &old, &new).filter(|edited| is_right(text, edited, &new));
+    let mut whole = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+    if !whole.ends_with('\n') {
+        whole.push('\n');
+    }
+    let edited = edited(&whole, &old, &new).filter(|edited| is_right(&whole, edited, &new));
     let keeps_comments = edited.is_some();
     let text = match edited {
-        Some(text) => text,
+        Some(edited) if text.contains("\r\n") => edited.replace('\n', "\r\n"),
+        Some(edited) => edited,
         None => serde_norway::to_string(&new).map_err(|error| ConfigError::Value(error.to_string()))?,
     };
     Ok(Migrated { text, keys, keeps_comments })

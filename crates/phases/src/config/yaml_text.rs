@@ -1,7 +1,7 @@
 //! Places of values in the text of a YAML file, for changes that leave the rest of the text as it is.
 //!
-//! It knows block and flow maps and lists, comments, quotes and anchors: what configurations are written in. Whoever changes a text by it
-//! reads the result again and compares.
+//! It knows block and flow maps and lists, scalars over several lines, comments, quotes and anchors: what configurations are written in.
+//! Lines end in `\n`. Whoever changes a text by it reads the result again and compares.
 
 use std::ops::Range;
 
@@ -93,7 +93,7 @@ impl Parser<'_> {
         while self.at < self.text.len() {
             let (end, content) = self.line();
             let line = &self.text[self.at..content];
-            if !line.trim().is_empty() && line.trim() != "---" {
+            if !["", "---", "..."].contains(&line.trim()) {
                 self.at += line.len() - line.trim_start().len();
                 return;
             }
@@ -102,7 +102,7 @@ impl Parser<'_> {
     }
 
     fn skip_spaces(&mut self) {
-        while self.peek() == Some(b' ') {
+        while matches!(self.peek(), Some(b' ' | b'\t')) {
             self.at += 1;
         }
     }
@@ -209,13 +209,17 @@ impl Parser<'_> {
                 self.next_line()?;
                 Some(node)
             }
-            Some(b'|' | b'>') => None,
             Some(_) => {
-                let node = Node { span: begin..begin + line.len(), content: Content::Leaf };
-                self.at = node.span.end;
+                let mut end = begin + line.len();
+                self.at = end;
                 self.next_line()?;
-                // A scalar that goes on in the next line is not understood.
-                (self.at >= self.text.len() || self.column() <= indent).then_some(node)
+                // A scalar goes on as long as its lines are deeper.
+                while self.at < self.text.len() && self.column() > indent {
+                    end = self.line().0;
+                    self.at = (end + 1).min(self.text.len());
+                    self.skip_lines();
+                }
+                Some(Node { span: begin..end, content: Content::Leaf })
             }
         }
     }
