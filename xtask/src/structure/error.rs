@@ -1,6 +1,6 @@
 //! What keeps the structure from being read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why the workspace's structure cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -19,4 +19,11 @@ pub enum StructureError {
     /// The page has no list of arrows, or a list that cannot be read.
     #[error("{0}")]
     Arrows(String),
+}
+
+impl StructureError {
+    /// Makes the error of a source.
+    pub fn of(file: &Path, reason: impl ToString) -> Self {
+        Self::Source { file: file.to_owned(), reason: reason.to_string() }
+    }
 }

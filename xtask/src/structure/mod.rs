@@ -109,8 +109,7 @@ fn look(root: &Path) -> Result<Structure, StructureError> {
 fn check_words(package: &Package, tree: &Tree, show: impl Fn(&Path) -> String) -> Result<Vec<Finding>, StructureError> {
     let mut findings = Vec::new();
     for file in &tree.files {
-        let source = std::fs::read_to_string(file)
-            .map_err(|e| StructureError::Source { file: file.clone(), reason: e.to_string() })?;
+        let source = std::fs::read_to_string(file).map_err(|e| StructureError::of(file, e))?;
         findings.extend(words::check(&package.name, &show(file), &source));
     }
     Ok(findings)
@@ -139,8 +138,7 @@ fn lengths(
     let needs = package.arrows().into_iter().map(str::to_owned).collect();
     let mut row = Row { name: package.name.clone(), files: 0, lines: 0, longest: 0, circles: 0, needs };
     for file in sources(&package.folder)? {
-        let text = std::fs::read_to_string(&file)
-            .map_err(|e| StructureError::Source { file: file.clone(), reason: e.to_string() })?;
+        let text = std::fs::read_to_string(&file).map_err(|e| StructureError::of(&file, e))?;
         let lines = text.lines().count();
         row.files += 1;
         row.lines += lines;
@@ -155,13 +153,11 @@ fn lengths(
 
 /// Every Rust source below `folder`, sorted; not those of packages within it, nor what is built.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>, StructureError> {
-    let unreadable =
-        |file: &Path, e: std::io::Error| StructureError::Source { file: file.into(), reason: e.to_string() };
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
     while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(&dir).map_err(|e| unreadable(&dir, e))? {
-            let path = entry.map_err(|e| unreadable(&dir, e))?.path();
+        for entry in std::fs::read_dir(&dir).map_err(|e| StructureError::of(&dir, e))? {
+            let path = entry.map_err(|e| StructureError::of(&dir, e))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if path.is_dir() && !name.starts_with('.') && name != "target" && !path.join("Cargo.toml").is_file() {
                 open.push(path);

@@ -26,9 +26,8 @@ fn read_file(
     path: Vec<String>,
     is_root: bool,
 ) -> Result<usize, StructureError> {
-    let unreadable = |reason: String| StructureError::Source { file: file.to_owned(), reason };
-    let source = std::fs::read_to_string(file).map_err(|e| unreadable(e.to_string()))?;
-    let parsed = syn::parse_file(&source).map_err(|e| unreadable(e.to_string()))?;
+    let source = std::fs::read_to_string(file).map_err(|e| StructureError::of(file, e))?;
+    let parsed = syn::parse_file(&source).map_err(|e| StructureError::of(file, e))?;
     tree.files.push(file.to_owned());
     let module = tree.add(tree.files.len() - 1, parent, path);
     let folder = file.parent().unwrap_or(Path::new("")).to_owned();
