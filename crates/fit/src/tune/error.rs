@@ -1,3 +1,5 @@
+//! Error of the search.
+
 /// Reason why the search has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {

@@ -1,3 +1,5 @@
+//! Limits of the process of a probe.
+
 use super::probe::{Limits, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

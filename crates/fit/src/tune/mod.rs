@@ -2,10 +2,9 @@
 //!
 //! [`search`] requests one probe after another and decides: [`Search`] says which batch to try next, [`choose`] selects
 //! one of those that fit, [`Plan`] gives the number of batches in an optimizer step, and
-//! [`LrScaling`](undertone_train::LrScaling) adapts the learning rate if the step's size changes.
-//! [`probe_in_child`] starts the process of a probe and reads
-//! its result, however the process ended. In that process [`within_limits`] watches memory and time, and
-//! [`probe_steps`] takes a few steps of any objective with the Learner.
+//! [`LrScaling`](undertone_train::LrScaling) adapts the learning rate if the step's size changes. [`probe_in_child`]
+//! starts the process of a probe and reads its result, however the process ended. In that process [`within_limits`]
+//! watches memory and time, and [`probe_steps`] takes a few steps of any objective with the Learner.
 
 mod child;
 mod error;

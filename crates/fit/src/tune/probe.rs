@@ -1,3 +1,5 @@
+//! A probe of one batch size: what to try, and its outcome.
+
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The search: one probe after another, and the choice of a batch.
+
 use super::error::TuneError;
 use super::plan::{Goal, NOISE, Plan, Search, choose};
 use super::probe::{Attempt, Outcome, Probe};

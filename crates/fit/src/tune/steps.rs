@@ -1,3 +1,5 @@
+//! The optimizer steps of a probe.
+
 use super::probe::Attempt;
 use burn::tensor::Device;
 use std::path::Path;

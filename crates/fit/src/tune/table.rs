@@ -1,3 +1,5 @@
+//! Table of probes.
+
 use super::probe::{Outcome, Probe};
 use std::fmt::Write;
 use undertone_train::Amount;
