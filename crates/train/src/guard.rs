@@ -1,6 +1,6 @@
 //! Reaction to losses that are not finite, and to loss spikes.
 
-use crate::config_error::TrainConfigError;
+use crate::config_error::{TrainConfigError, check};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use undertone_registry::choice;
@@ -101,11 +101,11 @@ impl OnSpike {
     /// Rolls back at spikes of the default factor, with the default limit.
     pub const ROLLBACK: Self = Self::Rollback { factor: usual_factor(), limit: usual_limit() };
 
-    /// Number of deviations from which on a loss is a spike; `None` if spikes are ignored.
-    fn factor(self) -> Option<f64> {
+    /// Number of deviations from which on a loss is a spike. A spike that is ignored still shows no checkpoint to be sound.
+    fn factor(self) -> f64 {
         match self {
-            Self::Ignore => None,
-            Self::Warn { factor } | Self::Skip { factor, .. } | Self::Rollback { factor, .. } => Some(factor),
+            Self::Ignore => usual_factor(),
+            Self::Warn { factor } | Self::Skip { factor, .. } | Self::Rollback { factor, .. } => factor,
         }
     }
 }
@@ -157,13 +157,8 @@ impl GuardConfig {
     /// # Errors
     /// When the factor of spikes is not above 0.
     pub(crate) fn validate(&self) -> Result<(), TrainConfigError> {
-        match self.on_spike.factor() {
-            Some(factor) if !(factor.is_finite() && factor > 0.0) => {
-                let rule = "must be above 0; `on_spike: ignore` turns it off";
-                Err(TrainConfigError::new("guard.on_spike.factor", &factor, rule))
-            }
-            _ => Ok(()),
-        }
+        let (factor, rule) = (self.on_spike.factor(), "must be above 0; `on_spike: ignore` turns it off");
+        check(factor.is_finite() && factor > 0.0, "guard.on_spike.factor", &factor, rule)
     }
 
     /// Returns the decision about a step, and the median of the losses before it if it is a spike. The loss of a step
@@ -177,7 +172,7 @@ impl GuardConfig {
             }
         } else if let Some(usual) = self.leap(state, loss) {
             match self.on_spike {
-                OnSpike::Ignore => (Verdict::Go, 0, None),
+                OnSpike::Ignore => (Verdict::Go, 0, Some(usual)),
                 OnSpike::Warn { .. } => (Verdict::Warn, 0, Some(usual)),
                 OnSpike::Skip { limit, .. } => (Verdict::Skip, limit, Some(usual)),
                 OnSpike::Rollback { limit, .. } => (Verdict::Rollback, limit, Some(usual)),
@@ -215,17 +210,15 @@ impl GuardConfig {
         }
     }
 
-    /// Returns the median of the last losses, and the highest loss that is no spike; `None` if spikes are ignored, or
-    /// there are too few losses.
+    /// Returns the median of the last losses, and the highest loss that is no spike; `None` if there are too few losses.
     fn usual_and_highest(&self, state: &GuardState) -> Option<(f64, f64)> {
-        let factor = self.on_spike.factor()?;
         if state.recent.len() < MEMORY / 2 {
             return None;
         }
         let usual = median(state.recent.iter().copied());
         // 1.4826 is the ratio of a normal distribution's standard deviation to its median absolute deviation.
         let deviation = 1.4826 * median(state.recent.iter().map(|loss| (loss - usual).abs()));
-        Some((usual, usual + factor * deviation.max(usual.abs() / 20.0)))
+        Some((usual, usual + self.on_spike.factor() * deviation.max(usual.abs() / 20.0)))
     }
 }
 
@@ -286,6 +279,8 @@ mod tests {
             assert_eq!(guard.judge(&mut state, loss, 1.0).0, Verdict::Go, "step {step}");
         }
         assert_eq!(guard.judge(&mut state, 1.5, 1.0).0, Verdict::Go, "noise");
+        let ignored = config(OnNan::Stop, OnSpike::Ignore).judge(&mut state.clone(), 9.0, 1.0);
+        assert!(matches!(ignored, (Verdict::Go, Some(_))), "it may pass, and proves no checkpoint: {ignored:?}");
         let (verdict, usual) = guard.judge(&mut state, 9.0, 1.0);
         assert_eq!(verdict, Verdict::Rollback);
         assert!((usual.expect("a median") - 1.1).abs() < 0.11);

@@ -186,27 +186,21 @@ impl<O: Objective> Learner<O> {
             }
         }
         let (verdict, usual) = self.config.guard.judge(&mut self.state.guard, loss, norm);
-        if verdict == Verdict::Go {
-            if usual.is_none() {
-                self.prove(step - 1)?;
-            }
-            return Ok(StepOutcome::Taken);
-        }
-        let trouble = Trouble { step, loss, norm, usual, samples: report.names.clone() };
+        let trouble = || Trouble { step, loss, norm, usual, samples: report.names.clone() };
         match verdict {
-            Verdict::Go => Ok(StepOutcome::Taken),
-            Verdict::Warn => {
-                progress.warn(&trouble.to_string());
-                Ok(StepOutcome::Taken)
-            }
+            Verdict::Go if usual.is_none() => self.prove(step - 1)?,
+            Verdict::Go => {}
+            Verdict::Warn => progress.warn(&trouble().to_string()),
             Verdict::Skip => {
-                progress.warn(&format!("{trouble}: the step is skipped"));
-                Ok(StepOutcome::Skipped)
+                progress.warn(&format!("{}: the step is skipped", trouble()));
+                return Ok(StepOutcome::Skipped);
             }
-            Verdict::Rollback => self.roll_back(&trouble, progress),
+            Verdict::Rollback => return self.roll_back(&trouble(), progress),
             Verdict::Stop => {
-                Err(TrainError::Guard { trouble, incidents: self.state.guard.incidents, checkpoint: None })
+                let incidents = self.state.guard.incidents;
+                return Err(TrainError::Guard { trouble: trouble(), incidents, checkpoint: None });
             }
         }
+        Ok(StepOutcome::Taken)
     }
 }
