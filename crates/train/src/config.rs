@@ -1,12 +1,11 @@
 //! The `train` section of a configuration.
 
-use crate::config_error::TrainConfigError;
+use crate::config_error::{TrainConfigError, check, share};
 use crate::early_stopping::{EarlyStoppingConfig, unless_off};
 use crate::guard::GuardConfig;
 use crate::limits::{MOST_ACCUMULATED, MOST_EPOCHS, MOST_STEPS};
 use crate::{GradientCheckpointing, OptimizerConfig, Precision};
 use serde::{Deserialize, Serialize};
-use std::fmt::Debug;
 use undertone_metrics::{Direction, direction_of};
 
 /// The `train` section of a configuration.
@@ -87,10 +86,7 @@ const LOSS: &str = "loss";
 
 /// Checks that a value is at least 1 and at most `most`.
 fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigError> {
-    match (1..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(TrainConfigError::new(key, &value, &format!("must be at least 1 and at most {most}"))),
-    }
+    check((1..=most).contains(&value), key, &value, &format!("must be at least 1 and at most {most}"))
 }
 
 /// Interval and metrics of evaluation.
@@ -145,74 +141,45 @@ impl TrainConfig {
     /// # Errors
     /// Names the first key with an invalid value.
     pub fn validate(&self) -> Result<(), TrainConfigError> {
-        let error = |key: &'static str, value: &dyn Debug, rule: &str| Err(TrainConfigError::new(key, value, rule));
         match (self.max_steps, self.epochs) {
             (Some(_), Some(epochs)) => {
-                return error("epochs", &epochs, "give either that or `max_steps`, not both");
+                check(false, "epochs", &epochs, "give either that or `max_steps`, not both")?;
             }
             (Some(steps), _) => in_range("max_steps", steps, MOST_STEPS)?,
             (_, Some(epochs)) => in_range("epochs", epochs, MOST_EPOCHS)?,
             _ => {}
         }
         in_range("accumulation", self.accumulation as u64, MOST_ACCUMULATED as u64)?;
-        if self.gradient_checkpointing.is_empty() {
-            return error(
-                "gradient_checkpointing.every",
-                &0,
-                "must be at least 1, or write `false` to keep everything",
-            );
-        }
-        if self.log_every == 0 {
-            return error("log_every", &0, "must be at least 1");
-        }
+        let rule = "must be at least 1, or write `false` to keep everything";
+        check(!self.gradient_checkpointing.is_empty(), "gradient_checkpointing.every", &0, rule)?;
+        check(self.log_every > 0, "log_every", &0, "must be at least 1")?;
         self.optimizer.validate()?;
-        if self.shard_optimizer && !self.optimizer.is_elementwise() {
-            return error(
-                "shard_optimizer",
-                &true,
-                "the state of this optimizer cannot be divided: use `adamw`, or leave it out",
-            );
-        }
+        let rule = "the state of this optimizer cannot be divided: use `adamw`, or leave it out";
+        check(!self.shard_optimizer || self.optimizer.is_elementwise(), "shard_optimizer", &true, rule)?;
         in_range("rank_timeout", self.rank_timeout, 24 * 3600)?;
         let steps = self.max_steps.or(self.epochs.is_none().then_some(DEFAULT_STEPS));
-        if steps.is_some_and(|steps| self.optimizer.warmup_steps >= steps) {
-            return error(
-                "optimizer.warmup_steps",
-                &self.optimizer.warmup_steps,
-                "must be below `max_steps`, or there is nothing but warm-up",
-            );
+        let (warmup, rule) =
+            (self.optimizer.warmup_steps, "must be below `max_steps`, or there is nothing but warm-up");
+        check(steps.is_none_or(|steps| warmup < steps), "optimizer.warmup_steps", &warmup, rule)?;
+        let (metrics, metric) = (&self.evaluate.metrics, &self.checkpoint.metric);
+        if !(metrics.is_empty() && metric == LOSS) {
+            check(!metrics.is_empty(), "evaluate.metrics", &"empty", "name at least one metric")?;
+            check(metrics.contains(metric), "checkpoint.metric", metric, "must be one of `evaluate.metrics`")?;
         }
-        let unasked = self.evaluate.metrics.is_empty() && self.checkpoint.metric == LOSS;
-        if self.evaluate.metrics.is_empty() && !unasked {
-            return error("evaluate.metrics", &"empty", "name at least one metric");
-        }
-        if !unasked && !self.evaluate.metrics.contains(&self.checkpoint.metric) {
-            return error("checkpoint.metric", &self.checkpoint.metric, "must be one of `evaluate.metrics`");
-        }
-        if let Some(decay) = self.ema_decay
-            && !(0.0..1.0).contains(&decay)
-        {
-            return error("ema_decay", &decay, "must be at least 0 and below 1");
-        }
+        self.ema_decay.map_or(Ok(()), |decay| share("ema_decay", decay))?;
         self.compute.loss_scale().validate()?;
         self.guard.validate()?;
         self.early_stopping_direction(direction_of(self.watched()))?;
         if let Some(EarlyStoppingConfig { patience, min_delta, .. }) = self.early_stopping {
             in_range("early_stopping.patience", patience, MOST_STEPS)?;
-            if !(min_delta.is_finite() && min_delta >= 0.0) {
-                return error("early_stopping.min_delta", &min_delta, "must be at least 0");
-            }
-            if self.evaluate.every == 0 {
-                return error("early_stopping.patience", &patience, "needs `evaluate.every` above 0");
-            }
+            let is_valid = min_delta.is_finite() && min_delta >= 0.0;
+            check(is_valid, "early_stopping.min_delta", &min_delta, "must be at least 0")?;
+            let rule = "needs `evaluate.every` above 0";
+            check(self.evaluate.every > 0, "early_stopping.patience", &patience, rule)?;
         }
-        if self.checkpoint.keep_last == 0 {
-            return error("checkpoint.keep_last", &0, "must be at least 1, or nothing could be resumed");
-        }
-        if self.checkpoint.keep_best == 0 {
-            return error("checkpoint.keep_best", &0, "must be at least 1: the best checkpoint is never deleted");
-        }
-        Ok(())
+        let CheckpointConfig { keep_last, keep_best, .. } = self.checkpoint;
+        check(keep_last > 0, "checkpoint.keep_last", &0, "must be at least 1, or nothing could be resumed")?;
+        check(keep_best > 0, "checkpoint.keep_best", &0, "must be at least 1: the best checkpoint is never deleted")
     }
 
     /// The metric that early stopping watches.

@@ -1,8 +1,7 @@
 //! Loss scaling, which keeps small gradients from vanishing in f16.
 
-use crate::config_error::TrainConfigError;
+use crate::config_error::{TrainConfigError, check};
 use serde::{Deserialize, Serialize};
-use std::fmt::Debug;
 
 /// Loss scaling for products in f16 (Micikevicius et al., 2018).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -38,14 +37,9 @@ impl LossScaleConfig {
     /// # Errors
     /// Names the key of an invalid value.
     pub(crate) fn validate(&self) -> Result<(), TrainConfigError> {
-        let error = |key: &'static str, value: &dyn Debug, rule| Err(TrainConfigError::new(key, value, rule));
-        if !(1.0..=LARGEST_SCALE).contains(&self.initial_scale) {
-            return error("compute.initial_scale", &self.initial_scale, "must be at least 1 and at most 2^40");
-        }
-        if self.growth_interval == 0 {
-            return error("compute.growth_interval", &0, "must be at least 1");
-        }
-        Ok(())
+        let is_valid = (1.0..=LARGEST_SCALE).contains(&self.initial_scale);
+        check(is_valid, "compute.initial_scale", &self.initial_scale, "must be at least 1 and at most 2^40")?;
+        check(self.growth_interval > 0, "compute.growth_interval", &0, "must be at least 1")
     }
 }
 

@@ -71,11 +71,6 @@ impl<'a, B: Batches> Feed<'a, B> {
 }
 
 impl<O: Objective> Learner<O> {
-    /// Returns a feed of these batches, for [`load`](Self::load).
-    pub(super) fn feed<'a, B: Batches>(&self, data: &'a B) -> Feed<'a, B> {
-        Feed::new(data)
-    }
-
     /// Number of batches of a step, over all ranks.
     pub(super) fn window(&self) -> usize {
         let usual = self.config.accumulation * self.stepper.process_group.count();

@@ -23,6 +23,7 @@ use crate::saver::Saver;
 use crate::stepper::Stepper;
 use crate::stopwatch::Section;
 use crate::{TrainConfig, TrainError};
+use feed::Feed;
 use options::RunOptions;
 use recovery::{PendingStep, RecoveryPoint, StateBeforeStep};
 use session::Session;
@@ -74,7 +75,7 @@ impl<O: Objective> Learner<O> {
     /// The loop: load → forward → backward → accumulate → unscale → clip → step → log → evaluate → checkpoint.
     fn run<B: Batches<Batch = O::Batch>>(&mut self, data: &B) -> Result<Summary, TrainError> {
         let mut session = self.begin_session(data)?;
-        let mut feed = self.feed(data);
+        let mut feed = Feed::new(data);
         while self.state.step < session.steps && !self.has_stalled() && !self.is_interrupted() {
             let step = self.state.step + 1;
             let is_due = |every: u64| step == session.steps || (every > 0 && step.is_multiple_of(every));

@@ -128,6 +128,7 @@ impl<O: Objective> Stepper<O> {
             None => Ok(()),
         }
     }
+
     /// Assembles whole parameters from the parts that each rank has updated.
     pub(super) fn all_parts(
         process_group: &ProcessGroup,
