@@ -223,7 +223,7 @@ fn merged(text: &str) -> Result<Option<String>, String> {
 /// When it is not YAML.
 pub(super) fn parse_yaml(text: &str) -> Result<Dict, ConfigError> {
     let text = merged(text).map_err(ConfigError::Value)?.unwrap_or_else(|| text.to_owned());
-    Figment::from(Yaml::string(&text)).extract().map_err(|e| ConfigError::Value(sentence(&e)))
+    serde_norway::from_str(&text).map_err(|e| ConfigError::Value(e.to_string()))
 }
 
 /// YAML format for figment. Figment's own uses serde_yaml, which is archived.
