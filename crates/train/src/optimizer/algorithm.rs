@@ -3,7 +3,7 @@
 use super::adafactor::AdafactorConfig;
 use super::adamw::AdamWConfig;
 use super::registry;
-use super::rule::{DynRule, UpdateRule};
+use super::rule::{Made, UpdateRule};
 use crate::config_error::TrainConfigError;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
@@ -67,7 +67,7 @@ impl Algorithm {
 
     /// # Errors
     /// The reason why a registered rule refuses its keys.
-    pub(super) fn rule(&self) -> Result<Box<dyn DynRule>, String> {
+    pub(super) fn rule(&self) -> Made {
         match self {
             Self::AdamW(config) => Ok(Box::new(config.clone())),
             Self::Adafactor(config) => Ok(Box::new(config.clone())),

@@ -43,7 +43,7 @@ pub use super::rule::{Update, UpdateRule};
 
 use super::adafactor::AdafactorConfig;
 use super::adamw::AdamWConfig;
-use super::rule::DynRule;
+use super::rule::{DynRule, Made};
 use serde_json::{Map, Value};
 use std::any::TypeId;
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
 ///
 /// # Errors
 /// The reason why the rule refuses them.
-pub(super) fn make(name: &str, keys: &Map<String, Value>) -> Result<Box<dyn DynRule>, String> {
+pub(super) fn make(name: &str, keys: &Map<String, Value>) -> Made {
     (OPTIMIZERS.get(name).map_err(|error| error.to_string())?.make)(keys)
 }
 
@@ -92,7 +92,7 @@ struct Entry {
     name: &'static str,
     of: TypeId,
     state: &'static [&'static str],
-    make: fn(&Map<String, Value>) -> Result<Box<dyn DynRule>, String>,
+    make: fn(&Map<String, Value>) -> Made,
 }
 
 impl Entry {

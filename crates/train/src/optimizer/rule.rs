@@ -84,6 +84,9 @@ pub struct Update {
     pub state: Vec<Tensor<1>>,
 }
 
+/// A rule that was made from its keys, or the reason why it refuses them.
+pub(super) type Made = Result<Box<dyn DynRule>, String>;
+
 /// An [`UpdateRule`] of any type.
 pub(super) trait DynRule: Send + Sync {
     fn state(&self) -> &'static [&'static str];
