@@ -2,7 +2,7 @@
 //!
 //! A layer that names another kind than the layers below it replaces their keys. Where it names none, its keys are added to theirs.
 
-use super::keys::{dict_mut, find, find_mut, join, map_mut};
+use super::keys::{dict_mut, find, find_mut, join};
 use figment::value::{Dict, Value};
 use undertone_train::OptimizerConfig;
 
@@ -106,7 +106,7 @@ fn settle_at(layers: &mut [Dict], path: &str, choice: &Choice) {
 fn drop_kind(layer: &mut Dict, path: &str, choice: &Choice) {
     // The kinds of optimizers have most keys in common.
     let kept: &[&str] = if choice.tag == "name" { &OptimizerConfig::COMMON_KEYS } else { &[] };
-    if let Some(keys) = map_mut(layer, path) {
+    if let Some(keys) = find_mut(layer, path).and_then(dict_mut) {
         keys.retain(|key, _| kept.contains(&key.as_str()));
     }
 }

@@ -18,11 +18,6 @@ pub(super) fn find_mut<'a>(keys: &'a mut Dict, path: &str) -> Option<&'a mut Val
     }
 }
 
-/// Returns the map at a path; the whole for an empty one.
-pub(super) fn map_mut<'a>(keys: &'a mut Dict, path: &str) -> Option<&'a mut Dict> {
-    if path.is_empty() { Some(keys) } else { dict_mut(find_mut(keys, path)?) }
-}
-
 /// Removes the value at a path, and the maps on the way to it that it leaves empty.
 pub(super) fn remove(keys: &mut Dict, path: &str) -> Option<Value> {
     let Some((first, rest)) = path.split_once('.') else { return keys.remove(path) };
