@@ -49,7 +49,7 @@ impl Default for Config {
     }
 }
 
-/// Reads the model in `folder`: what `model: {backbone: ctc, path: folder}` stands for.
+/// Reads the model that `model: {backbone: ctc, path: folder}` names.
 fn load(folder: &Path, device: &Device) -> Result<SpeechBackbone, BoxError> {
     let config: Config = serde_json::from_slice(&std::fs::read(folder.join("config.json"))?)?;
     if config.d_model == 0 || config.heads == 0 || !config.d_model.is_multiple_of(config.heads) {
@@ -201,7 +201,7 @@ impl Backbone for Encoder {
     }
 }
 
-/// Where adapters can go, and what `lora.target_modules` calls it.
+/// Linear maps that adapters can target, by the last part of their path.
 impl Adaptable for Encoder {
     fn linears(&mut self) -> Vec<(Site, &mut Linear)> {
         let blocks = self.blocks.iter_mut().enumerate();

@@ -14,7 +14,7 @@ fn succeed(place: &Place, args: &[&str]) -> Outcome {
     outcome
 }
 
-/// A new model with a window of three seconds. What it is says its folder.
+/// A new model with a window of three seconds, whose `config.json` names its architecture.
 fn place() -> Place {
     let place = Place::default();
     std::fs::create_dir(place.path("model")).expect("made");
@@ -103,4 +103,5 @@ fn what_ctc_has_not_is_refused_in_a_sentence() {
     refused(&["model.backbone=bert"], &["`model.backbone`"]);
     refused(&["model.backbone=whisper"], &["type `ctc`", "`model.backbone` is `whisper`"]);
     refused(&["loss.label_smoothing=0.1"], &["`loss.label_smoothing`"]);
+    refused(&["model.trainable=encoder"], &["`model.trainable`", "backbone `ctc`", "`encoder.`", "`all`"]);
 }

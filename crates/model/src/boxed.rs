@@ -10,7 +10,7 @@
 //! use burn::tensor::{Device, Tensor};
 //! use undertone_model::boxed::{Boxed, DynModule, Erase, Family};
 //!
-//! /// What is asked of the modules.
+//! /// Methods of the modules.
 //! trait Layer: DynModule<Layers> {
 //!     fn forward(&self, x: Tensor<2>) -> Tensor<2>;
 //! }

@@ -42,11 +42,6 @@ impl SpeechBatch {
     pub fn targets(&self) -> SpeechTargets<'_> {
         SpeechTargets { tokens: self.tokens, inputs: &self.inputs, labels: &self.labels }
     }
-
-    /// Returns the labels of a row.
-    pub fn row_labels(&self, row: usize) -> &[i64] {
-        &self.labels[row * self.tokens..][..self.tokens]
-    }
 }
 
 /// Collates batches for one model.

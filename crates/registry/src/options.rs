@@ -3,9 +3,10 @@
 use figment::Figment;
 use figment::error::Kind;
 use figment::providers::Serialized;
+use schemars::{Schema, json_schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Keys and values, as in the YAML.
 pub type Options = Map<String, Value>;
@@ -75,6 +76,19 @@ pub fn merged(mut options: Options, changes: &Options) -> Options {
         options.insert(key.clone(), merged);
     }
     options
+}
+
+/// Returns the schema of a choice by `type` from these types and the schemas of their other keys.
+pub fn schema_by_type(types: impl IntoIterator<Item = (&'static str, Schema)>) -> Schema {
+    let types = types.into_iter().map(|(name, mut keys)| {
+        keys.insert("required".into(), json!(["type"]));
+        let properties = keys.ensure_object().entry("properties").or_insert_with(|| json!({}));
+        if let Some(properties) = properties.as_object_mut() {
+            properties.insert("type".into(), json!({"const": name}));
+        }
+        keys
+    });
+    json_schema!({"oneOf": types.collect::<Vec<_>>()})
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::kinds::{classify::ClassifyConfig, seq2seq::Seq2seqConfig, span::SpanConfig, tag::TagConfig};
 use crate::{HeadConfig, TaskKind};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Map;
@@ -75,17 +75,7 @@ impl JsonSchema for HeadConfig {
 
     /// One of the kinds that are registered, by its `type`.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let heads = KINDS.all().into_iter().map(|kind| {
-            let mut head = (kind.schema)(generator);
-            head.insert("required".into(), serde_json::json!(["type"]));
-            let head = head.ensure_object();
-            let properties = head.entry("properties").or_insert_with(|| serde_json::json!({}));
-            if let Some(properties) = properties.as_object_mut() {
-                properties.insert("type".into(), serde_json::json!({"const": kind.name}));
-            }
-            serde_json::Value::Object(head.clone())
-        });
-        json_schema!({"oneOf": heads.collect::<Vec<_>>()})
+        options::schema_by_type(KINDS.all().into_iter().map(|kind| (kind.name, (kind.schema)(generator))))
     }
 }
 

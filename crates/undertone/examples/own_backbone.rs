@@ -44,7 +44,7 @@ impl Mixer {
         Self { words: Embedding::init(vocabulary, WIDTH, 0.5, device), blocks }
     }
 
-    /// What `model: {backbone: mixer, path: folder}` stands for.
+    /// Reads the model that `model: {backbone: mixer, path: folder}` names.
     fn load(folder: &Path, device: &Device) -> Result<TextBackbone, BoxError> {
         let tokenizer = TextTokenizer::from_bytes(std::fs::read(folder.join("tokenizer.json"))?, &[])?;
         let weights = TensorFile::open(&folder.join("model.safetensors"))?;

@@ -12,7 +12,7 @@ use undertone::ops::{self, AdamWRule, Moments, embedding, gelu, layer_norm, line
 const TEXT: &str = "the quick brown fox jumps over the lazy dog";
 const WIDTH: usize = 32;
 
-/// What is trained: a name, the shape, the values `[elements]` without autodiff, and AdamW's running means.
+/// Trained parameter: its shape, its values, `[elements]`, without autodiff, and AdamW's running means.
 struct Parameter {
     shape: Vec<usize>,
     value: Tensor<1>,

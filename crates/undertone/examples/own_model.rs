@@ -54,7 +54,7 @@ impl Points {
     }
 }
 
-/// What is minimised, and what the model is judged by.
+/// The loss that is minimised, and the evaluation of the model.
 struct Disc {
     valid: Points,
     device: Device,

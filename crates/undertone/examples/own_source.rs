@@ -10,7 +10,7 @@ use undertone::data::source::{self, SourceRequest, SpeechSource, Utterance, Utte
 use undertone::phases::run::train;
 use undertone::phases::{Experiment, Session};
 
-/// What `synth: dtmf` opens.
+/// The source that `synth: dtmf` names.
 struct Dtmf;
 
 impl SpeechSource for Dtmf {

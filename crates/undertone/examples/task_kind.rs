@@ -1,5 +1,5 @@
-//! A kind of task of one's own: a number for a text, judged by its mean absolute error. The module `regression` is all
-//! there is to it: the kind and its network. With one line that registers it, YAML can name it.
+//! A kind of task of your own: a number for a text, evaluated by its mean absolute error. The module `regression` is all
+//! of it: the kind and its network. One line registers it, and YAML can name it.
 //!
 //! `cargo run --example task_kind` trains it for a few steps on a tiny BERT with random weights.
 
@@ -14,7 +14,7 @@ mod regression {
         TaskRecord, TaskScore,
     };
 
-    /// What YAML says: `head: {type: regression, max_length: 64}`.
+    /// Configuration: `head: {type: regression, max_length: 64}`.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     pub struct Regression {

@@ -18,7 +18,7 @@ use undertone::model::router::{GateKind, RouterConfig};
 use undertone::model::whisper::{Whisper, WhisperConfig};
 use undertone::ops::{Compute, DeviceSpec, LaunchCounter, waits};
 use undertone::phases::config::RoutingWeights;
-use undertone::phases::run::{TaskModel, prompted, routing_sums, routing_terms};
+use undertone::phases::run::{TaskModel, routing_sums, routing_terms, task_vectors};
 use undertone::tasks::HeadConfig;
 use undertone::train::{
     BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, TrainConfig,
@@ -293,7 +293,8 @@ impl Measured for Routed {
         let gates = Gates::Each(prompts.clone());
         let states = model.encode(&tapped, Some(&gates));
         let decoder = model.backbone.decoder().expect("Whisper has a decoder");
-        let cache = prompted(decoder, &model.heads, states.states, Some(gates), prompts);
+        let task = task_vectors(&model.heads, prompts).expect("it has a head for each task");
+        let cache = decoder.cache(states.states, Some(gates)).with_start(task);
         let mut sums = vec![decoded_sum(decoder, cache, tokens)];
         let tasks = self.tasks(model);
         sums.extend(routing_sums(&self.weights, &routing, pooled, router.temperature(), &tasks, &device));

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use undertone::model::adaptable::adapt;
 use undertone::model::adapters::Gates;
 use undertone::model::adapters::lora::LoraConfig;
+use undertone::model::backbone::Backbone;
 use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig, WhisperDecoder};
 use undertone::ops::{Compute, linear_cross_entropy};
 use undertone::phases::Trainable;
@@ -52,7 +53,11 @@ impl Training {
     ) -> Result<Self, Failure> {
         undertone::ops::seed(0);
         let model = match trained {
-            Trained::Part(part) => set_trainable(config.init(device), |name| part.includes(name)),
+            Trained::Part(part) => {
+                let model = config.init(device);
+                let constants = model.constants();
+                set_trainable(model, |path| part.includes(path, constants))
+            }
             Trained::Adapters { r, count } => adapted(config.init(device), r, count, device),
         };
         let adapters = match trained {

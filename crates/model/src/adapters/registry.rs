@@ -2,7 +2,7 @@
 
 use super::lora::LoraConfig;
 use super::{AdapterConfig, AdapterKind};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -63,17 +63,7 @@ impl JsonSchema for AdapterConfig {
 
     /// One of the types that are registered, by its `type`.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let adapters = TYPES.all().into_iter().map(|kind| {
-            let mut adapter = (kind.schema)(generator);
-            adapter.insert("required".into(), serde_json::json!(["type"]));
-            let adapter = adapter.ensure_object();
-            let properties = adapter.entry("properties").or_insert_with(|| serde_json::json!({}));
-            if let Some(properties) = properties.as_object_mut() {
-                properties.insert("type".into(), serde_json::json!({"const": kind.name}));
-            }
-            Value::Object(adapter.clone())
-        });
-        json_schema!({"oneOf": adapters.collect::<Vec<_>>()})
+        options::schema_by_type(TYPES.all().into_iter().map(|kind| (kind.name, (kind.schema)(generator))))
     }
 }
 

@@ -1,7 +1,7 @@
 //! CTC: text from an encoder alone, a label or a blank at each position.
 
-use super::speech::{RowGroup, SpeechDecoder, SpeechStates, SpeechTargets};
-use burn::tensor::{Int, Tensor};
+use super::speech::{RowGroup, SpeechDecoder, SpeechStates, SpeechTargets, row_ids};
+use burn::tensor::Tensor;
 use undertone_ops::{ctc_greedy, ctc_loss};
 use undertone_train::BoxError;
 
@@ -60,8 +60,7 @@ fn of_rows(logits: &Tensor<3>, rows: &[usize]) -> Tensor<3> {
     if rows.len() == logits.dims()[0] {
         return logits.clone();
     }
-    let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
-    logits.clone().select(0, Tensor::<1, Int>::from_ints(rows.as_slice(), &logits.device()))
+    logits.clone().select(0, row_ids(rows, &logits.device()))
 }
 
 #[cfg(test)]

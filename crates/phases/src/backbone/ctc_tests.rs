@@ -8,6 +8,7 @@ use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use undertone_cw::morse;
 use undertone_model::adaptable::{Adaptable, Site};
 use undertone_model::adapters::Gates;
@@ -64,7 +65,8 @@ impl Adaptable for Tiny {
     }
 }
 
-struct Characters(Vec<char>);
+/// Characters, and a token that ends a text, if there is one.
+struct Characters(Vec<char>, Option<u32>);
 
 impl SpeechTokenizer for Characters {
     fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
@@ -79,6 +81,10 @@ impl SpeechTokenizer for Characters {
 
     fn max_tokens(&self) -> usize {
         75
+    }
+
+    fn end(&self) -> Option<u32> {
+        self.1
     }
 }
 
@@ -95,7 +101,7 @@ fn load(folder: &Path, device: &Device) -> Result<SpeechBackbone, BoxError> {
         tiny = load_parameters(tiny, |name| weights.read(name))?;
     }
     let network = BoxedBackbone::new("Tiny", tiny);
-    let speech = SpeechBackbone::new(network, Characters(characters), Ctc { blank: 0 }, 80, 300);
+    let speech = SpeechBackbone::new(network, Characters(characters, None), Ctc { blank: 0 }, 80, 300);
     Ok(SpeechBackbone { frames_per_position: 4, ..speech })
 }
 
@@ -141,6 +147,20 @@ fn a_whole_encoder_is_trained_judged_and_asked() {
     experiment.loss.label_smoothing = 0.1;
     let refused = Setup::new(&experiment).err().expect("refused");
     assert!(matches!(refused, RunError::Backbone(_)) && refused.to_string().contains("label_smoothing"), "{refused}");
+}
+
+#[test]
+fn parts_that_do_not_fit_are_named() {
+    let speech = load(Path::new("nowhere"), &Device::flex()).expect("new weights");
+    let refused = |change: &dyn Fn(&mut SpeechBackbone)| {
+        let mut speech = speech.clone();
+        change(&mut speech);
+        speech.check().err().unwrap_or_default()
+    };
+    assert_eq!(refused(&|_| ()), "");
+    assert!(refused(&|speech| speech.frames_per_position = 0).contains("`frames_per_position`"));
+    let ending = |speech: &mut SpeechBackbone| speech.tokenizer = Arc::new(Characters(Vec::new(), Some(0)));
+    assert!(refused(&ending).contains("no start token"));
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod text;
 mod whisper;
 
 pub use ctc::Ctc;
+pub(crate) use speech::row_ids;
 pub use speech::{RowGroup, SpeechBackbone, SpeechDecoder, SpeechStates, SpeechTargets, SpeechTokenizer};
 pub use text::TextBackbone;
 pub use undertone_registry::NameTaken;
@@ -161,9 +162,7 @@ impl Architecture {
             _ => Err("no program has registered how".into()),
         };
         let speech = read.map_err(|source| self.unread(folder, source))?;
-        if !speech.network.writes_text() {
-            return Err(self.unread(folder, "its network writes no text by itself: `Backbone::writes_text`".into()));
-        }
+        speech.check().map_err(|reason| self.unread(folder, reason.into()))?;
         Ok(SpeechBackbone { files: read_files(folder)?, ..speech })
     }
 

@@ -1,7 +1,7 @@
-//! Speech encoders with their tokenizers, and with what writes text from their states.
+//! Speech encoders with their tokenizers, and the decoders that write text from their states.
 
 use super::text::dimensions;
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -57,7 +57,8 @@ pub trait SpeechTokenizer: Send + Sync {
         None
     }
 
-    /// Returns the tokens before a text in a language and for a task; those of the model, if none are given.
+    /// Returns the tokens before a text in a language and for a task; those of the model, if none are given. With an
+    /// [end token](Self::end) there is at least a start token.
     ///
     /// # Errors
     /// When the vocabulary has no token for the language or task.
@@ -164,9 +165,9 @@ pub struct RowGroup<'a> {
     pub generation: Option<&'a GenerationSettings>,
 }
 
-impl SpeechTargets<'_> {
+impl<'a> SpeechTargets<'a> {
     /// Returns the labels of a row.
-    pub fn row(&self, row: usize) -> &[i64] {
+    pub fn row(&self, row: usize) -> &'a [i64] {
         &self.labels[row * self.tokens..][..self.tokens]
     }
 }
@@ -215,6 +216,24 @@ impl SpeechBackbone {
         Self { spellings: Some(json), files, ..self }
     }
 
+    /// Checks that its parts fit together.
+    ///
+    /// # Errors
+    /// Names the part that does not fit.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if !self.network.writes_text() {
+            return Err("its network writes no text by itself: `Backbone::writes_text`");
+        }
+        if self.max_frames == 0 || self.frames_per_position == 0 {
+            return Err("`max_frames` and `frames_per_position` must be at least 1");
+        }
+        let starts_with_text = self.tokenizer.prompt(None, None).is_ok_and(|prompt| prompt.is_empty());
+        if self.tokenizer.end().is_some() && starts_with_text {
+            return Err("its tokenizer has an end token and no start token: `SpeechTokenizer::prompt`");
+        }
+        Ok(())
+    }
+
     /// Returns its memory footprint, on full windows.
     pub(crate) fn footprint(&self) -> Footprint {
         let positions = self.max_frames.div_ceil(self.frames_per_position);
@@ -230,4 +249,10 @@ impl SpeechBackbone {
         let write = || Ok(undertone_model::backbone::write_folder(folder, self.files.clone(), network, Dtype::F32)?);
         self.decoder.save(network, folder).unwrap_or_else(write)
     }
+}
+
+/// Returns row indices on `device`.
+pub(crate) fn row_ids(rows: &[usize], device: &Device) -> Tensor<1, Int> {
+    let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+    Tensor::from_ints(TensorData::from(rows.as_slice()), device)
 }

@@ -1,7 +1,7 @@
 //! Whisper as a speech backbone.
 
-use super::speech::{RowGroup, SpeechBackbone, SpeechDecoder, SpeechStates, SpeechTargets, SpeechTokenizer};
-use burn::tensor::{Int, Tensor, TensorData};
+use super::speech::{RowGroup, SpeechBackbone, SpeechDecoder, SpeechStates, SpeechTargets, SpeechTokenizer, row_ids};
+use burn::tensor::{Tensor, TensorData};
 use std::path::Path;
 use std::sync::Arc;
 use undertone_fit::Footprint;
@@ -88,7 +88,7 @@ impl SpeechDecoder for PretrainedWhisper {
             if own.is_empty() {
                 return Tensor::zeros([1], &device);
             }
-            let pick = (own.len() < rows).then(|| ids_of(own, &device));
+            let pick = (own.len() < rows).then(|| row_ids(own, &device));
             let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
             let labels: Vec<i64> = own.iter().flat_map(|row| targets.row(*row)).copied().collect();
             let [own, tokens, d_model] = hidden.dims();
@@ -113,11 +113,10 @@ impl SpeechDecoder for PretrainedWhisper {
                 return Vec::new();
             }
             let cache =
-                if rows.len() < prompts.len() { cache.clone().select(ids_of(rows, &device)) } else { cache.clone() };
+                if rows.len() < prompts.len() { cache.clone().select(row_ids(rows, &device)) } else { cache.clone() };
             let prompts: Vec<Vec<u32>> = rows.iter().map(|row| prompts[*row].clone()).collect();
             let (positions, prompt) = (self.config.max_target_positions, prompts[0].len());
             let options = self.generate_options();
-            // A fine-tuned model decodes with the generation settings of its own folder.
             let options = generation.map_or(options.clone(), |own| own.applied(options, positions, prompt));
             decoder.generate(cache, &prompts, &options)
         };
@@ -149,9 +148,4 @@ fn cache(decoder: &WhisperDecoder, SpeechStates { states, gates, task, .. }: Spe
         Some(task) => cache.with_start(task),
         None => cache,
     }
-}
-
-fn ids_of(rows: &[usize], device: &burn::tensor::Device) -> Tensor<1, Int> {
-    let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
-    Tensor::from_ints(TensorData::from(rows.as_slice()), device)
 }

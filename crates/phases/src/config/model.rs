@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use undertone_hub::{Hub, HubError};
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
+use undertone_model::backbone::Backbone;
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
     WhisperTokenizer, bundled,
 };
-use undertone_store::set_trainable;
+use undertone_store::{parameter_infos, set_trainable};
 
 /// Configuration of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -142,12 +143,12 @@ pub enum Initializer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Trainable {
-    /// Everything except the sinusoidal positions.
+    /// Everything except constants such as sinusoidal positions.
     #[default]
     All,
-    /// The encoder.
+    /// The encoder: parameters whose path begins with `encoder.`.
     Encoder,
-    /// The decoder.
+    /// The decoder: parameters whose path begins with `decoder.`.
     Decoder,
     /// An adapter on the frozen model: `model.lora`, or `model.adapter` for other types.
     #[serde(alias = "adapter")]
@@ -155,13 +156,14 @@ pub enum Trainable {
 }
 
 impl Trainable {
-    /// Whether the Whisper parameter with this path is trained.
-    pub fn includes(self, name: &str) -> bool {
-        name != "encoder.embed_positions.weight"
+    /// Whether the parameter with this path in a network is trained. `constants` are the
+    /// [paths that never are](Backbone::constants).
+    pub fn includes(self, path: &str, constants: &[&str]) -> bool {
+        !constants.contains(&path)
             && match self {
                 Self::All => true,
-                Self::Encoder => name.starts_with("encoder."),
-                Self::Decoder => name.starts_with("decoder."),
+                Self::Encoder => path.starts_with("encoder."),
+                Self::Decoder => path.starts_with("decoder."),
                 Self::Lora => false,
             }
     }
@@ -211,6 +213,17 @@ pub enum SourceError {
     /// The configuration names no encoder.
     #[error("{0}")]
     NoEncoder(String),
+    /// The backbone lacks the part that is to be trained.
+    #[error(
+        "`model.trainable` is `{part}`, and no parameter of the backbone `{backbone}` has a path that begins with `{part}.`: \
+         set it to `all`, or to `lora` for an adapter"
+    )]
+    NoPart {
+        /// Value of `model.trainable`.
+        part: &'static str,
+        /// Architecture of the backbone.
+        backbone: Architecture,
+    },
     /// The backbone cannot be loaded.
     #[error(transparent)]
     Backbone(#[from] ArchitectureError),
@@ -326,7 +339,8 @@ impl ModelConfig {
         // Before any random numbers are drawn: for new weights, and for the heads that training adds to loaded ones.
         undertone_ops::seed(seed);
         let mut whisper = self.open(trained, device)?;
-        whisper.model = set_trainable(whisper.model, |name| self.trainable.includes(name));
+        let constants = whisper.model.constants();
+        whisper.model = set_trainable(whisper.model, |path| self.trainable.includes(path, constants));
         Ok(whisper)
     }
 
@@ -342,7 +356,7 @@ impl ModelConfig {
     /// Loads a speech encoder of a registered architecture onto `device`, with frozen parameters marked.
     ///
     /// # Errors
-    /// As for [`load_text`](Self::load_text).
+    /// As for [`load_text`](Self::load_text), and when it has no parameters in the part that is trained.
     pub fn load_speech(&self, device: &Device, seed: u64) -> Result<SpeechBackbone, SourceError> {
         let folder = self.folder()?.ok_or_else(|| SourceError::NoEncoder(self.no_encoder()))?;
         undertone_ops::seed(seed);
@@ -350,9 +364,13 @@ impl ModelConfig {
         let constants = speech.network.constants();
         // Without the first component, the name of the box, the paths are the network's own.
         let own = |path: &str| path.split_once('.').map_or(path, |(_, own)| own).to_owned();
-        let trained = |path: &str| self.trainable.includes(&own(path)) && !constants.contains(&own(path).as_str());
-        speech.network = set_trainable(speech.network, trained);
-        Ok(speech)
+        speech.network = set_trainable(speech.network, |path| self.trainable.includes(&own(path), constants));
+        let parts = [(Trainable::Encoder, "encoder"), (Trainable::Decoder, "decoder")];
+        let trains_any = || parameter_infos(&speech.network).iter().any(|parameter| parameter.trainable);
+        match parts.into_iter().find(|(part, _)| *part == self.trainable) {
+            Some((_, part)) if !trains_any() => Err(SourceError::NoPart { part, backbone: self.backbone }),
+            _ => Ok(speech),
+        }
     }
 
     fn no_encoder(&self) -> String {

@@ -11,11 +11,6 @@ pub(super) fn one_hot(indices: &[usize], width: usize, device: &Device) -> Tenso
     Tensor::from_data(TensorData::new(rows, [indices.len(), width]), device)
 }
 
-/// Returns row indices on `device`.
-pub(super) fn row_ids(rows: &[usize], device: &Device) -> Tensor<1, Int> {
-    ints(&rows.iter().map(|row| *row as i64).collect::<Vec<_>>(), device)
-}
-
 /// Returns integers on `device`.
 pub(super) fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
     Tensor::from_ints(TensorData::from(values), device)

@@ -1,4 +1,4 @@
-//! Samples of several tasks, and batches of them. What speech and text do differently is behind traits.
+//! Samples of several tasks, and batches of them. Where speech and text differ, they implement traits.
 
 use crate::{DataConfig, SpeechBatch, SpeechSample};
 use burn::tensor::{Device, Int, Tensor};

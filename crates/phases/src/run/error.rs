@@ -150,7 +150,7 @@ pub enum RunError {
     },
     /// An earlier phase would be trained further, and a later one has started from it.
     #[error("`{}` started from the result of an earlier phase, which is now configured for more steps: delete it, or train it again with --set run.overwrite=true", .0.display())]
-    Outrun(PathBuf),
+    Outdated(PathBuf),
     /// The folder that a stage starts from does not fit.
     #[error(transparent)]
     Folder(#[from] FolderError),

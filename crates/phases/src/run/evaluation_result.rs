@@ -26,9 +26,7 @@ impl EvaluationResult {
         let right = self.routed.iter().filter(|s| choice(&s.gates) == s.task).count();
         (!self.routed.is_empty()).then(|| right as f64 / self.routed.len() as f64)
     }
-}
 
-impl EvaluationResult {
     /// Converts it to the Learner's form: `task.metric`, the mean error, and the router's accuracy if there is a
     /// router. A run without `tasks` has the metrics alone.
     pub fn into_evaluation(self) -> Evaluation {

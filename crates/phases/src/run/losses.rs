@@ -1,8 +1,9 @@
 //! Loss terms of the router besides the tasks' own losses. Every term is a sum over the batch.
 
+use crate::backbone::row_ids;
 use crate::config::RoutingWeights;
 use burn::tensor::activation::{log_softmax, softplus};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use undertone_model::router::Routing;
 use undertone_ops::{cross_entropy, matmul, sum};
 use undertone_train::{LossSum, LossTerm};
@@ -40,7 +41,7 @@ pub fn routing_sums(
     let p = routing.probabilities();
     let sum = |(name, _): (&'static str, f64)| {
         let sum = match name {
-            "routing" => cross_entropy(routing.logits.clone(), targets(tasks, device), Default::default()).sum,
+            "routing" => cross_entropy(routing.logits.clone(), row_ids(tasks, device), Default::default()).sum,
             "load_balance" => load_imbalance(p.clone(), tasks, device).mul_scalar(batch),
             "efficiency" => inefficiency(p.clone()),
             "consistency" => inconsistency(pooled.clone(), p.clone()).mul_scalar(batch),
@@ -51,11 +52,6 @@ pub fn routing_sums(
         (name.into(), sum)
     };
     weighted(weights).map(sum).collect()
-}
-
-fn targets(tasks: &[usize], device: &Device) -> Tensor<1, Int> {
-    let tasks: Vec<i64> = tasks.iter().map(|task| *task as i64).collect();
-    Tensor::from_ints(TensorData::from(tasks.as_slice()), device)
 }
 
 /// Computes the mean squared difference between each adapter's mean use and its task's share of the batch, over the
@@ -98,8 +94,7 @@ fn entropy(logits: Tensor<2>) -> Tensor<1> {
 
 /// Computes the sum of the binary cross-entropies of the router's confidence against whether its choice is right.
 fn confidence_loss(routing: &Routing, tasks: &[usize], device: &Device) -> Tensor<1> {
-    let tasks: Vec<i64> = tasks.iter().map(|task| *task as i64).collect();
-    let right = routing.choice_ids().equal(Tensor::<1, Int>::from_ints(tasks.as_slice(), device)).float();
+    let right = routing.choice_ids().equal(row_ids(tasks, device)).float();
     let logit = routing.confidence.clone();
     sum(softplus(logit.clone(), 1.0) - right * logit)
 }

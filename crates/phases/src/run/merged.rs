@@ -38,15 +38,16 @@ pub fn has_tasks(name: &Path) -> bool {
 /// token comes first and is never generated, so it is suppressed.
 ///
 /// # Errors
-/// When its parts cannot be loaded, or the backbone reads text.
+/// When its parts cannot be loaded, or the backbone is no Whisper.
 pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, RunError> {
     let backbone = choice.backbone();
     set_kernels(backbone.kernels);
     let setup = Setup::of(&backbone, device.clone(), Pretrained::load(&backbone, device)?);
     let Some(whisper) = setup.pretrained.speech().and_then(SpeechBackbone::whisper) else {
-        let of_text = setup.pretrained.text().is_some();
-        let text = "text, and has no decoder of its own to merge an adapter into";
-        return Err(RunError::Modality(if of_text { text } else { "speech, and is no Whisper" }));
+        return Err(RunError::Modality(match setup.pretrained.text() {
+            Some(_) => "text, and has no decoder of its own to merge an adapter into",
+            None => "speech, and is no Whisper: `predict` reads audio with it",
+        }));
     };
     let (model, mut whisper) = (choice.model(&setup)?, whisper.clone());
     whisper.model =

@@ -1,8 +1,8 @@
 //! A run: a list of stages over tasks, each trained by a [`Learner`](undertone_train::Learner) in a directory of its
 //! own.
 //!
-//! Without `tasks` a run has one stage with one unnamed task: it fine-tunes a speech backbone in the run's own directory. With
-//! `tasks` it is a DYNAMO run: an adapter and a head for each task on one frozen backbone, and a router over them.
+//! Without `tasks` a run has one stage with one unnamed task: it fine-tunes a speech backbone in the run's own
+//! directory. With `tasks` it is a DYNAMO run: an adapter and a head for each task on one frozen backbone, and a router over them.
 //! Phase 1 trains adapters and heads, phase 2 the router, phase 3 router, adapters and heads together. Each stage
 //! begins with the best model of the one before. It exports adapters in PEFT's layout, heads, router and `dynamo.json`.
 //!
@@ -54,7 +54,7 @@ pub use folder::FolderError as AdapterFolderError;
 pub use losses::{routing_sums, routing_terms};
 pub use merged::{has_tasks, load_whisper, merged};
 pub use modality::{EncodedBatch, Modality, Opening};
-pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedParts, prompted};
+pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedParts, task_vectors};
 pub use objective::{StageBatches, TaskObjective};
 pub use order::TaskOrder;
 pub use phase::{Baseline, Phase};

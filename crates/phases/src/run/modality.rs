@@ -1,4 +1,4 @@
-//! What differs between speech and text, given a backbone: data, losses, answers, files.
+//! Differences between speech and text, behind one trait: data, losses, answers, files.
 
 use super::batch::{HeadInputs, TaskBatch, TaskCollate, TaskSamples};
 use super::model::TaskModel;

@@ -9,7 +9,7 @@ use undertone_model::adapters::{AdapterConfig, Gates};
 use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput};
 use undertone_model::layers::{Linear, mean_pool};
 use undertone_model::router::{Router, RouterConfig};
-use undertone_model::whisper::{DecoderCache, Whisper, WhisperDecoder};
+use undertone_model::whisper::Whisper;
 use undertone_store::set_trainable;
 use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadConfig, HeadInput, TaskHead};
 use undertone_train::BoxError;
@@ -70,7 +70,7 @@ pub struct PromptHead {
     pub start: Param<Tensor<1>>,
 }
 
-/// The backbone computes losses and answers, see [`prompted`].
+/// The backbone computes losses and answers.
 impl TaskHead for PromptHead {
     fn loss(&self, _: HeadInput) -> Result<Tensor<1>, BoxError> {
         Err(PROMPTS_ONLY.into())
@@ -247,7 +247,8 @@ pub(super) fn is_shared(path: &str) -> bool {
 }
 
 /// Implemented by hand because of the parameter paths, which checkpoints and `train.optimizer.groups` use. A fine-tuned
-/// Whisper is at `whisper`, any other backbone at the name of its box, with its alignment heads beside it. All other parts have the names of the fields.
+/// Whisper is at `whisper`, any other backbone at the name of its box, with its alignment heads beside it. All other
+/// parts have the names of the fields.
 impl Module for TaskModel {
     fn collect_devices(&self, devices: Devices) -> Devices {
         let devices = self.heads.collect_devices(self.backbone.collect_devices(devices));
@@ -344,31 +345,12 @@ fn map_at<M: Module, F: ModuleMapper>(name: Option<&str>, part: M, mapper: &mut 
     part
 }
 
-/// Returns the cache of a backbone's decoder for `states`, `[batch, time, d_model]`. `prompts` are the weights of each
-/// input on each of `heads`, `[batch, heads]`. Without heads the decoder has no task prompt.
-///
-/// # Panics
-/// If there is a head that is no [`PromptHead`].
-pub fn prompted(
-    decoder: &WhisperDecoder,
-    heads: &[BoxedHead],
-    states: Tensor<3>,
-    gates: Option<Gates>,
-    prompts: Tensor<2>,
-) -> DecoderCache {
-    let cache = decoder.cache(states, gates);
-    match task_vectors(heads, prompts) {
-        Some(task) => cache.with_start(task),
-        None => cache,
-    }
-}
-
 /// Returns the vector of each input's task, `[batch, d_model]`; `None` without heads. `prompts` are the weights of each
 /// input on each of `heads`, `[batch, heads]`.
 ///
 /// # Panics
 /// If there is a head that is no [`PromptHead`].
-pub(super) fn task_vectors(heads: &[BoxedHead], prompts: Tensor<2>) -> Option<Tensor<2>> {
+pub fn task_vectors(heads: &[BoxedHead], prompts: Tensor<2>) -> Option<Tensor<2>> {
     if heads.is_empty() {
         return None;
     }

@@ -169,7 +169,7 @@ impl InputBatch for SpeechBatch {
     }
 
     fn decisions(&self, row: usize) -> usize {
-        self.row_labels(row).iter().filter(|label| **label >= 0).count()
+        self.targets().row(row).iter().filter(|label| **label >= 0).count()
     }
 
     fn positions(&self) -> usize {

@@ -104,7 +104,7 @@ fn run(
     check_stages(experiment, &specs, session.resume)?;
     let mut setup = checked_setup(experiment, &specs, session)?;
     if session.resume {
-        replaced = outrun(&directory, &specs, &setup)?;
+        replaced = outdated_by(&directory, &specs, &setup)?;
     }
     let mut beginning = Beginning { directory: &directory, replaced, is_recorded: false };
     let by_task = |stage: &&StageSpec| !session.process_group.is_alone() && stage.parallel == Parallel::Tasks;
@@ -166,12 +166,12 @@ fn taken<'a>(
 
 /// Returns the directories of later phases that start from a finished one of `asked` which is now configured for more
 /// steps, unless they must not be replaced.
-fn outrun(directory: &RunDirectory, asked: &[StageSpec], setup: &Setup) -> Result<Vec<PathBuf>, RunError> {
-    let outrun = outdated_directories(setup, asked)?;
-    directory.check_replaceable(&outrun)?;
-    match outrun.first() {
-        Some(first) if !setup.experiment.run.overwrite => Err(RunError::Outrun(first.clone())),
-        _ => Ok(outrun),
+fn outdated_by(directory: &RunDirectory, asked: &[StageSpec], setup: &Setup) -> Result<Vec<PathBuf>, RunError> {
+    let outdated = outdated_directories(setup, asked)?;
+    directory.check_replaceable(&outdated)?;
+    match outdated.first() {
+        Some(first) if !setup.experiment.run.overwrite => Err(RunError::Outdated(first.clone())),
+        _ => Ok(outdated),
     }
 }
 

@@ -1,12 +1,11 @@
 //! Text: the samples, batches, losses and answers of a text backbone.
 
-use super::arrays::row_ids;
 use super::batch::{
     BatchInput, HeadInputs, InputBatch, InputCollate, References, SampleInput, TaskCollate, TaskSamples, rows_of,
 };
 use super::modality::{EncodedBatch, Modality, Opening};
 use super::text_data::read_texts;
-use crate::backbone::TextBackbone;
+use crate::backbone::{TextBackbone, row_ids};
 use crate::config::TaskConfig;
 use crate::work::text_work;
 use crate::{DataConfig, RunError};
