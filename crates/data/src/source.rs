@@ -260,7 +260,10 @@ pub fn default() -> Option<Arc<dyn SpeechSource>> {
 pub fn get(name: &str) -> Result<Arc<dyn SpeechSource>, SourceError> {
     SOURCES.get(name).map(|Entry(source)| source).map_err(|_| {
         let known = names();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let known = match known.is_empty() {
+            true => "none (`undertone::register()` adds those that come with Undertone)".to_owned(),
+            false => known.join(", "),
+        };
         SourceError::Unknown { name: name.to_owned(), known }
     })
 }

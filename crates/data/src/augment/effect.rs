@@ -112,7 +112,15 @@ impl<'de> Deserialize<'de> for Effects {
         let mut effects = Self::default();
         for (name, settings) in BTreeMap::<String, Value>::deserialize(deserializer)? {
             if !effects.0.contains_key(&name) {
-                return Err(D::Error::unknown_field(&name, KEYS));
+                let known: Vec<&str> = KEYS.iter().copied().chain(effects.0.keys().map(String::as_str)).collect();
+                let more = match effects.0.is_empty() {
+                    true => ", and those of registered augmentations (`undertone::register()` adds Undertone's own)",
+                    false => "",
+                };
+                let known = known.join(", ");
+                return Err(D::Error::custom(format!(
+                    "`{name}`: there is no such key; the keys here are {known}{more}"
+                )));
             }
             let Value::Object(settings) = settings else {
                 return Err(D::Error::custom(format!("`{name}`: these are keys and their values, not {settings}")));
@@ -206,5 +214,8 @@ mod tests {
         assert!(refused(r#"{"reversed": {"q": 1}}"#).starts_with("`reversed.q`: there is no such key"));
         assert!(refused(r#"{"reversed": {"p": 2}}"#).starts_with("augment.reversed.p is 2"));
         assert!(refused(r#"{"reversed": 2}"#).starts_with("`reversed`: "));
+        let unknown = refused(r#"{"revresed": {}}"#);
+        assert!(unknown.starts_with("`revresed`: there is no such key; the keys here are speed, "), "{unknown}");
+        assert!(unknown.ends_with(", reversed"), "{unknown}");
     }
 }
