@@ -84,8 +84,11 @@ impl SpeechDataset {
         let data = &experiment.data;
         let asked = [("language", data.language != "en"), ("task", data.task != "transcribe")];
         if let Some((key, _)) = asked.iter().find(|(_, asked)| *asked && !speech.tokenizer.is_multilingual()) {
-            let reason = "the model has no tokens for languages and tasks, so it is told none".to_owned();
-            return Err(SpeechError::Option { key, reason });
+            let reason = match speech.whisper() {
+                Some(_) => "the model transcribes English and nothing else, whatever it is told",
+                None => "the model has no tokens for languages and tasks",
+            };
+            return Err(SpeechError::Option { key, reason: reason.to_owned() });
         }
         let aligner = match data.long_audio {
             LongAudio::Refuse => None,
