@@ -7,10 +7,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use undertone_registry::{Kind, NameTaken, Registry};
+use undertone_registry::{NameTaken, Registry};
 
 use super::AugmentError;
 use crate::options::{Options, OptionsError};
+use crate::shared::entry;
 
 /// A kind of effect.
 pub trait Effect: Send + Sync {
@@ -42,20 +43,7 @@ pub trait AudioEffect: Send + Sync {
 
 static EFFECTS: Registry<Entry> = Registry::new("augmentation", Vec::new);
 
-#[derive(Clone)]
-struct Entry(Arc<dyn Effect>);
-
-impl Kind for Entry {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+entry!(Effect);
 
 /// Registers a kind of effect under its name, for the whole process.
 ///
