@@ -22,8 +22,9 @@ pub(crate) struct Reading {
 pub enum ReaderError {
     /// There is no such reader.
     #[error(
-        "`reader` in the model's generation_config.json: {0}; {}, or remove the key",
-        if .0.known.is_empty() { REGISTER } else { "register it" }
+        "`reader` in the model's generation_config.json: {unknown}; {register}, or remove the key",
+        unknown = .0,
+        register = if .0.known.is_empty() { REGISTER } else { "register it" }
     )]
     Unknown(#[from] Unknown),
     /// The vocabulary lacks characters.

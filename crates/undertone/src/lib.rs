@@ -53,12 +53,14 @@ pub use undertone_train as train;
 /// configurations, the reader `cw`, which the bundled model needs, and the augmentation `cw`. Further calls change
 /// nothing. Programs made with `undertone_cli::main` call it by themselves.
 ///
-/// ```
+/// ```standalone_crate
 /// use undertone::phases::Experiment;
 ///
+/// let settings = ["data.train.cw.wpm=[20, 25]".to_owned()];
+/// let refused = Experiment::load(None, &settings).expect_err("`cw` is not registered").to_string();
+/// assert!(refused.contains("call `undertone::register()`"), "{refused}");
 /// undertone::register()?;
-/// let experiment = Experiment::load(None, &["data.train.cw.wpm=[20, 25]".to_owned()])?;
-/// assert!(experiment.data.train.0[0].synthesised().is_some());
+/// let experiment = Experiment::load(None, &settings)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
