@@ -49,7 +49,7 @@ impl Dataset for Calls {
     /// The digits follow from seed, epoch and index alone.
     fn get(&self, index: usize, epoch: u64) -> Result<Utterance, SampleError> {
         let state = undertone::ops::seeds::of_sample(self.seed, epoch * self.samples as u64 + index as u64);
-        let digits: Vec<u64> = (0..self.digits).map(|at| state / 10_u64.pow(at as u32) % 10).collect();
+        let digits: Vec<u64> = (0..self.digits).map(|at| state / 10_u64.saturating_pow(at as u32) % 10).collect();
         // A tenth of a second of 400 to 1300 Hz, and as much silence.
         let tone = |digit: &u64| {
             let hz = 400.0 + 100.0 * *digit as f32;

@@ -130,7 +130,7 @@ fn what_is_no_adapter_is_refused_in_a_sentence() {
     // The program without the plug-in's type, and one with it.
     refused(Path::new(UNDERTONE), adapted_tasks(), &["two.yaml", "`ia3`", "`lora`"]);
     refused(&plugin(), adapted_tasks().replace("ia3", "ia4"), &["two.yaml", "`ia4`", "`lora` or `ia3`"]);
-    refused(&plugin(), adapted_tasks().replace("ia3,", "ia3, r: 2,"), &["`r`", "target_modules"]);
+    refused(&plugin(), adapted_tasks().replace("ia3,", "ia3, r: 2,"), &["adapter.r`", "target_modules"]);
     refused(&plugin(), two_tasks().replacen(LORA, IA3, 1), &["`low`", "`high`", "`ia3`", "`lora`"]);
     let both = format!("{IA3}\n    {LORA}");
     refused(&plugin(), two_tasks().replace(LORA, &both), &["`lora`", "`adapter`", "leave one out"]);

@@ -63,22 +63,8 @@ pub(super) fn key(text: &str, fist: &Fist, time: std::ops::Range<f64>, rng: &mut
 mod tests {
     use super::super::{CwConfig, CwSynth, tests::plain};
     use super::*;
-    use crate::radio::{Interference, RadioChannel, Static, carrier_pitch};
-    use std::f64::consts::TAU;
-
-    fn off() -> RadioChannel {
-        let mut channel = RadioChannel { p: 1.0, ..RadioChannel::default() };
-        channel.drift.probability = 0.0;
-        channel.qsb.probability = 0.0;
-        channel.qrm.probability = 0.0;
-        channel.qrn.probability = 0.0;
-        channel.filter.probability = 0.0;
-        channel
-    }
-
-    fn tone(hz: f64, seconds: f64) -> Vec<f32> {
-        (0..(seconds * RATE) as usize).map(|n| 0.1 * (TAU * hz * n as f64 / RATE).sin() as f32).collect()
-    }
+    use crate::radio::testing::{off, tone};
+    use crate::radio::{Interference, Static, carrier_pitch};
 
     #[test]
     fn a_recording_tells_its_pitch() {

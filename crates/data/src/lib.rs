@@ -39,6 +39,7 @@ pub mod loader;
 pub mod random;
 pub mod reader;
 pub mod records;
+mod shared;
 pub mod source;
 pub mod text;
 

@@ -6,8 +6,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use undertone_registry::{Kind, Registry};
+use undertone_registry::Registry;
 pub use undertone_registry::{NameTaken, Unknown};
+
+use crate::shared::entry;
 
 /// A piece of a long recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,20 +47,7 @@ pub trait Reader: Send + Sync {
 
 static READERS: Registry<Entry> = Registry::new("reader", Vec::new);
 
-#[derive(Clone)]
-struct Entry(Arc<dyn Reader>);
-
-impl Kind for Entry {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+entry!(Reader);
 
 /// Registers a kind of reader under its name, for the whole process.
 ///

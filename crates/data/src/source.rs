@@ -55,10 +55,11 @@ use std::sync::{Arc, OnceLock};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 pub use undertone_registry::NameTaken;
-use undertone_registry::{Kind, Registry};
+use undertone_registry::Registry;
 
 use crate::loader::{Dataset, SampleError};
 use crate::options::{Options, OptionsError};
+use crate::shared::entry;
 
 /// Audio and its transcript.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -201,20 +202,7 @@ static SOURCES: Registry<Entry> = Registry::new("source", Vec::new);
 /// Name of the source that configurations without one use.
 static DEFAULT: OnceLock<String> = OnceLock::new();
 
-#[derive(Clone)]
-struct Entry(Arc<dyn SpeechSource>);
-
-impl Kind for Entry {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+entry!(SpeechSource);
 
 /// Registers a kind of source under its name, for the whole process.
 ///
@@ -260,7 +248,10 @@ pub fn default() -> Option<Arc<dyn SpeechSource>> {
 pub fn get(name: &str) -> Result<Arc<dyn SpeechSource>, SourceError> {
     SOURCES.get(name).map(|Entry(source)| source).map_err(|_| {
         let known = names();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let known = match known.is_empty() {
+            true => "none (`undertone::register()` adds those that come with Undertone)".to_owned(),
+            false => known.join(", "),
+        };
         SourceError::Unknown { name: name.to_owned(), known }
     })
 }

@@ -12,7 +12,7 @@ const SILENCE: i64 = 0;
 /// Label of positions without a loss.
 const IGNORED: i64 = -100;
 
-/// Targets at each encoder position (20 ms) of one sample.
+/// Targets at each encoder position of one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alignment {
     /// Token of the character being sent, or the blank.
@@ -22,22 +22,22 @@ pub struct Alignment {
 }
 
 impl Alignment {
-    /// Returns the targets for a sample of `positions` positions.
-    pub fn new(timing: &Timing, positions: usize, blank: u32, token: impl Fn(char) -> u32) -> Self {
+    /// Returns the targets for a sample of `positions` positions, of which there are `rate` per second.
+    pub fn new(timing: &Timing, positions: usize, rate: f32, blank: u32, token: impl Fn(char) -> u32) -> Self {
         let mut this = Self { characters: vec![i64::from(blank); positions], elements: vec![SILENCE; positions] };
         for mark in &timing.characters {
-            fill(&mut this.characters, mark, i64::from(token(mark.label)));
+            fill(&mut this.characters, mark, rate, i64::from(token(mark.label)));
         }
         for mark in &timing.elements {
-            fill(&mut this.elements, mark, mark.label.map_or(IGNORED, |class| class as i64));
+            fill(&mut this.elements, mark, rate, mark.label.map_or(IGNORED, |class| class as i64));
         }
         this
     }
 }
 
 /// Sets the positions whose centre is in the time of `mark`.
-fn fill<L>(targets: &mut [i64], mark: &Mark<L>, value: i64) {
-    let position = |seconds: f32| ((seconds * 50.0).round().max(0.0) as usize).min(targets.len());
+fn fill<L>(targets: &mut [i64], mark: &Mark<L>, rate: f32, value: i64) {
+    let position = |seconds: f32| ((seconds * rate).round().max(0.0) as usize).min(targets.len());
     let range = position(mark.start)..position(mark.end).max(position(mark.start));
     targets[range].fill(value);
 }
@@ -52,7 +52,7 @@ mod tests {
         // "A E" with units of 40 ms, two positions each: A is dit, gap, dah; a word gap of seven; E is a dit.
         let mark = |start: f32, end: f32, character| CwMark { start, end, character };
         let marks = [mark(0.04, 0.24, 'A'), mark(0.24, 0.52, ' '), mark(0.52, 0.56, 'E')];
-        let alignment = Alignment::new(&timing(&marks), 30, 99, |c| c as u32);
+        let alignment = Alignment::new(&timing(&marks), 30, 50.0, 99, |c| c as u32);
         let runs = |values: &[i64]| {
             let mut runs: Vec<(i64, usize)> = Vec::new();
             for v in values {
@@ -65,12 +65,14 @@ mod tests {
         };
         assert_eq!(runs(&alignment.characters), [(99, 2), (65, 10), (99, 2), (32, 10), (99, 2), (69, 2), (99, 2)]);
         assert_eq!(runs(&alignment.elements), [(0, 2), (1, 2), (3, 2), (2, 6), (5, 14), (1, 2), (0, 2)]);
+        let halved = Alignment::new(&timing(&marks), 15, 25.0, 99, |c| c as u32);
+        assert_eq!(runs(&halved.characters), [(99, 1), (65, 5), (99, 1), (32, 5), (99, 1), (69, 1), (99, 1)]);
     }
 
     #[test]
     fn a_prosign_is_spelled_over_its_extent_without_elements() {
         let marks: Vec<CwMark> = "<SK>".chars().map(|character| CwMark { start: 0.0, end: 0.8, character }).collect();
-        let alignment = Alignment::new(&timing(&marks), 40, 99, |c| c as u32);
+        let alignment = Alignment::new(&timing(&marks), 40, 50.0, 99, |c| c as u32);
         assert_eq!(alignment.characters.chunks(10).map(|c| c[0]).collect::<Vec<_>>(), [60, 83, 75, 62]);
         assert!(alignment.elements.iter().all(|e| *e == IGNORED));
     }

@@ -3,7 +3,7 @@
 use crate::backbone::{SpeechBackbone, SpeechTargets};
 use crate::{Pad, SampleAudio, SpeechSample};
 use undertone_data::augment::Augment;
-use undertone_data::features::{FeatureError, HOP, LogMel};
+use undertone_data::features::{FeatureError, LogMel};
 use undertone_data::loader::{Collate, SampleError};
 
 /// Batch for a speech backbone, in host memory.
@@ -65,7 +65,7 @@ impl SpeechCollate {
     /// # Errors
     /// When Whisper has no features with its number of mel bins.
     pub fn new(speech: &SpeechBackbone, pad: Pad) -> Result<Self, FeatureError> {
-        let (log_mel, position) = (LogMel::new(speech.mel_bins)?, speech.frames_per_position.max(1) * HOP);
+        let (log_mel, position) = (LogMel::new(speech.mel_bins)?, speech.position());
         Ok(Self { log_mel, augment: None, pad, window: speech.window(), position, end: speech.tokenizer.end() })
     }
 

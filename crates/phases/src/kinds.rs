@@ -4,6 +4,10 @@ use std::sync::Arc;
 use undertone_data::reader::{self, Reader, Unknown};
 use undertone_data::source::{self, SourceError, SpeechSource};
 
+/// Way out of messages about a kind that is missing because a program has registered none.
+pub(crate) const REGISTER: &str =
+    "call `undertone::register()` before a configuration or a model is loaded, or register a kind of your own";
+
 /// Returns the kind of source with this name.
 ///
 /// # Errors

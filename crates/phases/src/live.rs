@@ -72,8 +72,11 @@ impl<'a> LiveTranscriber<'a> {
 
     /// Returns the rest of a piece's text, once there is more than a window of audio, and starts the next piece.
     fn cut(&mut self) -> String {
-        let pieces = self.transcriber.pieces(&self.audio);
-        let (end, next) = (pieces[0].samples.end, pieces[1].samples.start);
+        let mut pieces = self.transcriber.pieces(&self.audio).into_iter();
+        let end = pieces.next().map_or(0, |piece| piece.samples.end);
+        // A reader may leave out the rest.
+        let (next, begins_word) =
+            pieces.next().map_or((self.audio.len(), true), |piece| (piece.samples.start, piece.begins_word));
         let mut text = String::new();
         // A piece inside the gap at the end of the one before has no text.
         if end > self.shared {
@@ -85,7 +88,7 @@ impl<'a> LiveTranscriber<'a> {
         }
         self.audio.drain(..next);
         self.shared = self.shared.saturating_sub(next);
-        self.begins_word = pieces[1].begins_word;
+        self.begins_word = begins_word;
         text
     }
 

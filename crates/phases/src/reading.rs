@@ -1,6 +1,7 @@
-//! What a model reads: speech, or what a registered reader prepares for it.
+//! Reader of a model: none for speech, else a registered one that prepares audio for it.
 
-use crate::{Experiment, Split, kinds};
+use crate::kinds::{self, REGISTER};
+use crate::{Experiment, Split};
 use std::sync::Arc;
 use undertone_data::cut;
 use undertone_data::features::HOP;
@@ -20,7 +21,11 @@ pub(crate) struct Reading {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReaderError {
     /// There is no such reader.
-    #[error("`reader` in the model's generation_config.json: {0}; register it, or remove the key")]
+    #[error(
+        "`reader` in the model's generation_config.json: {unknown}; {register}, or remove the key",
+        unknown = .0,
+        register = if .0.known.is_empty() { REGISTER } else { "register it" }
+    )]
     Unknown(#[from] Unknown),
     /// The vocabulary lacks characters.
     #[error(

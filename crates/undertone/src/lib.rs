@@ -1,8 +1,10 @@
 //! Undertone: fine-tuning Whisper and routed task adapters, in Rust, on Burn.
 //!
 //! This crate is the facade that research code imports. It re-exports the others under one name; each of them can be
-//! used alone. Call [`register`] before the first configuration is read: it adds the built-in kinds that no other crate
-//! depends on.
+//! used alone.
+//!
+//! **Call [`register`] once, before a configuration or a model is loaded.** It adds the built-in kinds that no other
+//! crate depends on: without it, the bundled model and configurations with the key `cw` are refused.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -24,7 +26,7 @@
 //! use undertone::ops::DeviceSpec;
 //! use undertone::phases::{ModelConfig, Transcriber};
 //!
-//! undertone::register()?;
+//! undertone::register()?; // the bundled model reads Morse, and `cw` is what reads it
 //! let device = DeviceSpec::Auto.resolve()?;
 //! let whisper = ModelConfig::default().load(&device, 42)?; // the bundled whisper-nano-cw
 //! let transcriber = Transcriber::new(whisper, &device, None, None)?;
@@ -47,8 +49,20 @@ pub use undertone_store as store;
 pub use undertone_tasks as tasks;
 pub use undertone_train as train;
 
-/// Registers the built-in kinds that no other crate depends on: the source `cw`, which is the default of
-/// configurations. Further calls change nothing.
+/// Registers the built-in kinds that no other crate depends on: the source of speech `cw`, which is the default of
+/// configurations, the reader `cw`, which the bundled model needs, and the augmentation `cw`. Further calls change
+/// nothing. Programs made with `undertone_cli::main` call it by themselves.
+///
+/// ```standalone_crate
+/// use undertone::phases::Experiment;
+///
+/// let settings = ["data.train.cw.wpm=[20, 25]".to_owned()];
+/// let refused = Experiment::load(None, &settings).expect_err("`cw` is not registered").to_string();
+/// assert!(refused.contains("call `undertone::register()`"), "{refused}");
+/// undertone::register()?;
+/// let experiment = Experiment::load(None, &settings)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// If another kind has one of their names.

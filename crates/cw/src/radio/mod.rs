@@ -6,7 +6,7 @@
 //! sample rate and a codec. [`RadioChannel`] applies all of them to a recording; a synthesiser uses the same settings
 //! and functions.
 //!
-//! This crate cannot synthesise the other stations; a synthesiser implements [`OtherStations`].
+//! The other stations come from a synthesiser, which implements [`OtherStations`].
 
 mod band;
 pub mod channel;

@@ -131,24 +131,8 @@ pub fn carrier_pitch(audio: &[f32]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::f64::consts::TAU;
-
-    use super::super::testing::keyed_tone;
+    use super::super::testing::{keyed_tone, off, tone};
     use super::*;
-
-    fn off() -> RadioChannel {
-        let mut channel = RadioChannel { p: 1.0, ..RadioChannel::default() };
-        channel.drift.probability = 0.0;
-        channel.qsb.probability = 0.0;
-        channel.qrm.probability = 0.0;
-        channel.qrn.probability = 0.0;
-        channel.filter.probability = 0.0;
-        channel
-    }
-
-    fn tone(hz: f64, seconds: f64) -> Vec<f32> {
-        (0..(seconds * RATE) as usize).map(|n| 0.1 * (TAU * hz * n as f64 / RATE).sin() as f32).collect()
-    }
 
     #[test]
     fn a_drifting_receiver_moves_the_pitch_and_nothing_else() {

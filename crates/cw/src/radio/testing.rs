@@ -2,7 +2,23 @@
 
 use std::f64::consts::TAU;
 
-use super::RATE;
+use super::{RATE, RadioChannel};
+
+/// A channel that changes nothing.
+pub(crate) fn off() -> RadioChannel {
+    let mut channel = RadioChannel { p: 1.0, ..RadioChannel::default() };
+    channel.drift.probability = 0.0;
+    channel.qsb.probability = 0.0;
+    channel.qrm.probability = 0.0;
+    channel.qrn.probability = 0.0;
+    channel.filter.probability = 0.0;
+    channel
+}
+
+/// A carrier at a tenth of full scale.
+pub(crate) fn tone(hz: f64, seconds: f64) -> Vec<f32> {
+    (0..(seconds * RATE) as usize).map(|n| 0.1 * (TAU * hz * n as f64 / RATE).sin() as f32).collect()
+}
 
 /// A carrier at half of full scale that is keyed at random: marks of 60 ms to 180 ms, with pauses in between.
 pub(crate) fn keyed_tone(hz: f64, samples: usize) -> Vec<f32> {

@@ -7,10 +7,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use undertone_registry::{Kind, NameTaken, Registry};
+use undertone_registry::{NameTaken, Registry};
 
 use super::AugmentError;
 use crate::options::{Options, OptionsError};
+use crate::shared::entry;
 
 /// A kind of effect.
 pub trait Effect: Send + Sync {
@@ -42,20 +43,7 @@ pub trait AudioEffect: Send + Sync {
 
 static EFFECTS: Registry<Entry> = Registry::new("augmentation", Vec::new);
 
-#[derive(Clone)]
-struct Entry(Arc<dyn Effect>);
-
-impl Kind for Entry {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
+entry!(Effect);
 
 /// Registers a kind of effect under its name, for the whole process.
 ///
@@ -112,7 +100,15 @@ impl<'de> Deserialize<'de> for Effects {
         let mut effects = Self::default();
         for (name, settings) in BTreeMap::<String, Value>::deserialize(deserializer)? {
             if !effects.0.contains_key(&name) {
-                return Err(D::Error::unknown_field(&name, KEYS));
+                let known: Vec<&str> = KEYS.iter().copied().chain(effects.0.keys().map(String::as_str)).collect();
+                let more = match effects.0.is_empty() {
+                    true => ", and those of registered augmentations (`undertone::register()` adds Undertone's own)",
+                    false => "",
+                };
+                let known = known.join(", ");
+                return Err(D::Error::custom(format!(
+                    "`{name}`: there is no such key; the keys here are {known}{more}"
+                )));
             }
             let Value::Object(settings) = settings else {
                 return Err(D::Error::custom(format!("`{name}`: these are keys and their values, not {settings}")));
@@ -206,5 +202,8 @@ mod tests {
         assert!(refused(r#"{"reversed": {"q": 1}}"#).starts_with("`reversed.q`: there is no such key"));
         assert!(refused(r#"{"reversed": {"p": 2}}"#).starts_with("augment.reversed.p is 2"));
         assert!(refused(r#"{"reversed": 2}"#).starts_with("`reversed`: "));
+        let unknown = refused(r#"{"revresed": {}}"#);
+        assert!(unknown.starts_with("`revresed`: there is no such key; the keys here are speed, "), "{unknown}");
+        assert!(unknown.ends_with(", reversed"), "{unknown}");
     }
 }

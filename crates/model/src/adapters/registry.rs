@@ -107,7 +107,7 @@ mod tests {
             (json!({"r": 8}), "missing field `type`"),
             (json!({"type": 3}), "`type` is 3"),
             (json!({"type": "lora", "rank": 3}), "`rank`: there is no such key; the keys here are r, lora_alpha"),
-            (json!({"type": "lora", "r": -1}), "invalid value: integer `-1`"),
+            (json!({"type": "lora", "r": -1}), "`r`: invalid value signed int `-1`"),
             (json!("lora"), "invalid type: string \"lora\""),
         ] {
             let error = adapter(json.clone()).expect_err("refused");

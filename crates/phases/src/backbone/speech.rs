@@ -199,6 +199,11 @@ impl SpeechBackbone {
         self.max_frames * HOP
     }
 
+    /// Number of audio samples per position of the network's states.
+    pub(crate) fn position(&self) -> usize {
+        self.frames_per_position.max(1) * HOP
+    }
+
     /// Returns the Whisper that this is, if it is one.
     pub fn whisper(&self) -> Option<&PretrainedWhisper> {
         (&*self.decoder as &dyn Any).downcast_ref()
@@ -236,7 +241,7 @@ impl SpeechBackbone {
 
     /// Returns its memory footprint, on full windows.
     pub(crate) fn footprint(&self) -> Footprint {
-        let positions = self.max_frames.div_ceil(self.frames_per_position);
+        let positions = self.window().div_ceil(self.position());
         let encoder = || Footprint::text(&dimensions(&*self.network, positions), positions);
         self.decoder.footprint().unwrap_or_else(encoder)
     }

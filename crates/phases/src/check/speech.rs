@@ -179,7 +179,7 @@ impl<'a> Speech<'a> {
         check.empty_texts = all.iter().filter(|clip| clip.text.trim().is_empty()).count();
         let empty = all.iter().filter(|clip| clip.text.trim().is_empty()).map(|clip| format!("`{}`", clip.name));
         found.add(Severity::Note, ProblemKind::Empty, at, clips.len(), empty);
-        if !multilingual {
+        if !multilingual && self.backbone.whisper().is_some() {
             let english = |language: &str| language.get(..2).is_none_or(|code| code.eq_ignore_ascii_case("en"));
             let foreign = all.iter().filter_map(|clip| clip.language.as_deref().map(|language| (clip, language)));
             let foreign = foreign.filter(|(_, language)| !english(language));
@@ -199,9 +199,8 @@ impl<'a> Speech<'a> {
         let mut characters = Characters::new(&self.tokens);
         for (piece, encoded) in pieces.iter().zip(encoded.collect::<Vec<_>>()) {
             let source = match encoded {
-                // The decoder has positions for all tokens but the last, which is the end.
                 Ok((ids, _)) => {
-                    lengths.push(ids.len() - 1);
+                    lengths.push(self.tokens.length(&ids));
                     continue;
                 }
                 Err(SpeechError::Text { source, .. }) => source,

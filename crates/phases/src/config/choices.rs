@@ -31,7 +31,8 @@ pub(super) const OF_TRAIN: [Choice; 6] = [
 ];
 
 /// Choices outside `train` sections.
-pub(super) const OTHERS: [Choice; 4] = [
+pub(super) const OTHERS: [Choice; 5] = [
+    choice("model.adapter", "lora"),
     Choice { path: "data.cache", tag: "what", usual: "off" },
     choice("router.gates", "hard"),
     choice("phases.2.gates", "soft"),

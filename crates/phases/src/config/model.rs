@@ -205,7 +205,10 @@ pub enum SourceError {
     #[error("`model.tokenizer.vocab_size` is trained on the texts of an experiment: give `path` where there is none")]
     Untrained,
     /// A newly initialised model has no vocabulary.
-    #[error("a model with `model.source.config` needs a vocabulary: give `model.tokenizer`")]
+    #[error(
+        "a model with `model.source.config` needs a vocabulary: give `model.tokenizer`, or register a source with an \
+         alphabet as the default, as `undertone::register()` does"
+    )]
     NoVocabulary,
     /// The texts to train the vocabulary on are not available.
     #[error("`model.tokenizer.vocab_size`: {0}")]

@@ -84,8 +84,11 @@ impl SpeechDataset {
         let data = &experiment.data;
         let asked = [("language", data.language != "en"), ("task", data.task != "transcribe")];
         if let Some((key, _)) = asked.iter().find(|(_, asked)| *asked && !speech.tokenizer.is_multilingual()) {
-            let reason = "the model transcribes English and nothing else, whatever it is told".to_owned();
-            return Err(SpeechError::Option { key, reason });
+            let reason = match speech.whisper() {
+                Some(_) => "the model transcribes English and nothing else, whatever it is told",
+                None => "the model has no tokens for languages and tasks",
+            };
+            return Err(SpeechError::Option { key, reason: reason.to_owned() });
         }
         let aligner = match data.long_audio {
             LongAudio::Refuse => None,
@@ -107,8 +110,8 @@ impl SpeechDataset {
             // The first source has the split's own seed.
             let seed = seeds::of_source(seed, place);
             if let Some(synthesised) = source.synthesised() {
-                let aligned = experiment.loss.alignment.is_on();
-                let synthesised = Synthesised::new(synthesised, &tokens, aligned, window, seed)?;
+                let position = experiment.loss.alignment.is_on().then(|| speech.position());
+                let synthesised = Synthesised::new(synthesised, &tokens, position, window, seed)?;
                 return Ok(Part::Synthesised(Box::new(synthesised)));
             }
             let clips = source.clips()?;

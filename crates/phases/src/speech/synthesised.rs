@@ -13,7 +13,8 @@ use undertone_data::source::{SourceError, SourceRequest, SpeechSource, Utterance
 /// Utterances of a synthesiser, converted to samples for a model; different ones in each epoch.
 pub(super) struct Synthesised {
     curriculum: Curriculum,
-    aligned: bool,
+    /// Number of audio samples per encoder position, if alignment targets are needed.
+    position: Option<usize>,
     /// Maximum duration in seconds, for utterances of unknown duration.
     window: f64,
 }
@@ -22,7 +23,8 @@ pub(super) struct Synthesised {
 const DRAWN: usize = 64;
 
 impl Synthesised {
-    /// Opens a synthesiser for a model with a window of `window` samples.
+    /// Opens a synthesiser for a model with a window of `window` samples. Samples have alignment targets if `position`,
+    /// the number of audio samples per encoder position, is given.
     ///
     /// # Errors
     /// If there is no such synthesiser, if it refuses its options or is empty, or if the vocabulary cannot encode its
@@ -30,7 +32,7 @@ impl Synthesised {
     pub fn new(
         source: &config::Synthesised,
         tokens: &Tokens,
-        aligned: bool,
+        position: Option<usize>,
         window: usize,
         seed: u64,
     ) -> Result<Self, SpeechError> {
@@ -41,7 +43,7 @@ impl Synthesised {
         }
         tokens.encode("an empty sample", Spoken::default())?;
         let curriculum = Curriculum::new(source, &*kind, seed)?;
-        Ok(Self { curriculum, aligned, window: window as f64 / f64::from(SAMPLE_RATE) })
+        Ok(Self { curriculum, position, window: window as f64 / f64::from(SAMPLE_RATE) })
     }
 
     pub fn len(&self) -> usize {
@@ -60,11 +62,12 @@ impl Synthesised {
         let Utterance { audio, text, timing } = self.curriculum.at(epoch).get(index, epoch)?;
         let name = self.name(index);
         let (ids, prompt) = tokens.encode(&name, Spoken { text: &text, ..Spoken::default() })?;
-        let alignment = timing.filter(|_| self.aligned).map(|timing| {
+        let alignment = timing.zip(self.position).map(|(timing, position)| {
             let tokenizer = tokens.tokenizer();
             let token = |c: char| tokenizer.encode(&c.to_string()).ok().and_then(|ids| ids.first().copied());
             let blank = tokenizer.no_speech();
-            Alignment::new(&timing, audio.len() / 320, blank, |c| token(c).unwrap_or(blank))
+            let (positions, rate) = (audio.len() / position, SAMPLE_RATE as f32 / position as f32);
+            Alignment::new(&timing, positions, rate, blank, |c| token(c).unwrap_or(blank))
         });
         Ok(SpeechSample { name, heard: SampleAudio::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
     }

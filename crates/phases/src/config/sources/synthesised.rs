@@ -1,7 +1,7 @@
 //! Configuration of a synthesiser.
 
 use super::super::ConfigError;
-use crate::kinds;
+use crate::kinds::{self, REGISTER};
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, OnceLock};
 use undertone_data::limits::MOST_SAMPLES;
@@ -58,11 +58,10 @@ impl Synthesised {
     /// # Errors
     /// If there is none of that name, or no default.
     pub fn kind(&self) -> Result<Arc<dyn SpeechSource>, ConfigError> {
-        let missing = "there is no source of speech by default: register one before the configuration is read, or name \
-                       one as `synth`";
+        let missing = || format!("there is no source of speech by default: {REGISTER}, or name one as `synth`");
         match &self.synth {
             Some(name) => kinds::named(name).map_err(|error| ConfigError::Value(error.to_string())),
-            None => kinds::default().ok_or_else(|| ConfigError::Value(missing.into())),
+            None => kinds::default().ok_or_else(|| ConfigError::Value(missing())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::synthesised::default_options;
 use super::{Files, HubDataset, Origin, PartOfTrain, Selection, SourceConfig, StageConfig, Synthesised};
-use crate::kinds;
+use crate::kinds::{self, REGISTER};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
@@ -186,7 +186,13 @@ impl WrittenSource {
                 let mut known: Vec<&str> =
                     keys.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
                 known.push("options");
-                return Err(format!("`{name}`: there is no such key; the keys here are {}", known.join(", ")));
+                let known = known.join(", ");
+                // Runs record the settings of the default synthesiser, whatever they are trained on.
+                let more = match kinds::all().is_empty() {
+                    true => format!(", and those of registered sources: {REGISTER}"),
+                    false => String::new(),
+                };
+                return Err(format!("`{name}`: there is no such key; the keys here are {known}{more}"));
             };
             let complete = kind.complete(&map(name, value)?);
             *value = Value::Object(complete.map_err(|error| error.within(name).to_string())?);
