@@ -4,6 +4,7 @@ mod builder;
 mod evaluate;
 mod feed;
 mod lifecycle;
+mod load;
 mod options;
 mod ranks;
 mod recovery;
