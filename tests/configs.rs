@@ -81,6 +81,14 @@ fn every_shipped_configuration_builds_or_names_what_is_missing() {
     assert!(built >= 3, "those that need nothing but this repository");
 }
 
+#[test]
+fn the_page_of_keys_is_that_of_this_version() {
+    let outcome = Place::default().run(&["config", "reference"]);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference.md");
+    let page = std::fs::read_to_string(page).unwrap_or_default();
+    assert!(outcome.stdout == page, "write it with `cargo xtask config reference > docs/reference.md`");
+}
+
 const EARLIER: &str =
     "# Mine.\ntrain:\n  max_steps: 7 # short\n  optimizer: {schedule: wsd, decay_share: 0.5, warmup_steps: 1}\n";
 

@@ -1,5 +1,6 @@
 //! `undertone config …`.
 
+use super::reference;
 use crate::failure::Failure;
 use crate::output;
 use crate::{note, say};
@@ -11,6 +12,8 @@ use undertone::store::write_atomically;
 pub enum Command {
     /// Print the JSON Schema of a configuration: editors complete and check YAML with it
     Schema,
+    /// Print all keys with their values and defaults, as Markdown
+    Reference,
     /// Write the keys of a configuration as this version spells them
     Migrate {
         /// YAML file, which is changed
@@ -24,6 +27,7 @@ pub enum Command {
 pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Schema => say!("{:#}", Experiment::schema()),
+        Command::Reference => output::text(reference::page(&Experiment::schema())),
         Command::Migrate { file, check } => migrate(file, *check),
     }
 }

@@ -7,6 +7,7 @@ mod eval;
 mod export;
 mod monitor;
 mod predict;
+mod reference;
 mod report;
 mod train;
 mod transcribe;
