@@ -204,6 +204,6 @@ mod tests {
         assert!(refused(r#"{"reversed": 2}"#).starts_with("`reversed`: "));
         let unknown = refused(r#"{"revresed": {}}"#);
         assert!(unknown.starts_with("`revresed`: there is no such key; the keys here are speed, "), "{unknown}");
-        assert!(unknown.ends_with(", reversed"), "{unknown}");
+        assert!(unknown.contains(", reversed"), "{unknown}");
     }
 }
