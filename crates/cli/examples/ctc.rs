@@ -5,11 +5,12 @@
 //! Without a `model.safetensors` in it the weights are new. Training, evaluation and predictions are as with a Whisper:
 //!
 //! ```text
-//! cargo run -p undertone-cli --example ctc -- train --set model.path=FOLDER --set data.train.cw.duration_s=[2,5] \
-//!     --set train.max_steps=1000 --set train.optimizer.lr=1.0e-3
-//! cargo run -p undertone-cli --example ctc -- eval --run runs/run
-//! cargo run -p undertone-cli --example ctc -- predict --run runs/run --audio FILE.wav
+//! cargo run -p undertone-cli --example ctc -- train --config ctc.yaml
+//! cargo run -p undertone-cli --example ctc -- eval --run runs/ctc
+//! cargo run -p undertone-cli --example ctc -- predict --run runs/ctc --audio FILE.wav
 //! ```
+//!
+//! `ctc.yaml` is in `docs/library.md`.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Bool, Device, Tensor};
