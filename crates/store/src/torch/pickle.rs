@@ -1,0 +1,302 @@
+//! The description of tensors in a file of torch: a pickle, of which only what describes tensors is understood. Nothing
+//! in it is run.
+
+use std::collections::HashMap;
+
+/// Place of a tensor: its storage, and where in it the elements lie.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stored {
+    /// Name of the storage's type, such as `FloatStorage`.
+    pub kind: String,
+    /// Name of the storage in the archive.
+    pub key: String,
+    /// Index of the first element.
+    pub offset: usize,
+    /// Length of each axis.
+    pub shape: Vec<usize>,
+    /// Distance of neighbours along each axis, in elements.
+    pub strides: Vec<usize>,
+}
+
+/// Values refer to each other by index, so that neither nesting nor the memo can take stack or memory.
+#[derive(Clone, Debug)]
+enum Value {
+    Mark,
+    Other,
+    Int(i64),
+    Text(String),
+    Global(String),
+    List(Vec<usize>),
+    Dict(Vec<(usize, usize)>),
+    Storage(String, String),
+    Tensor(Stored),
+}
+
+#[derive(Default)]
+struct Machine {
+    values: Vec<Value>,
+    stack: Vec<usize>,
+    memo: HashMap<usize, usize>,
+}
+
+/// Returns the tensors by name that a pickle describes.
+///
+/// # Errors
+/// A message, when it is cut short or holds anything but tensors.
+pub(crate) fn tensors(bytes: &[u8]) -> Result<Vec<(String, Stored)>, String> {
+    let mut machine = Machine::default();
+    let root = machine.run(&mut Input(bytes))?;
+    let Value::Dict(items) = &machine.values[root] else { return Err("it holds no dictionary of tensors".into()) };
+    let pair = |(key, value): &(usize, usize)| match (&machine.values[*key], &machine.values[*value]) {
+        (Value::Text(name), Value::Tensor(stored)) => Some((name.clone(), stored.clone())),
+        _ => None,
+    };
+    Ok(items.iter().filter_map(pair).collect())
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or("its description ends early")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// A little-endian number of up to 8 bytes.
+    fn number(&mut self, count: usize) -> Result<usize, String> {
+        let taken = self.take(count)?;
+        let number = taken.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+        usize::try_from(number).map_err(|e| e.to_string())
+    }
+
+    fn text(&mut self, count: usize) -> Result<String, String> {
+        String::from_utf8(self.take(count)?.to_vec()).map_err(|e| e.to_string())
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let end = self.0.iter().position(|byte| *byte == b'\n').ok_or("its description ends early")?;
+        let line = self.text(end)?;
+        self.take(1)?;
+        Ok(line)
+    }
+}
+
+impl Machine {
+    fn run(&mut self, input: &mut Input) -> Result<usize, String> {
+        loop {
+            let code = input.take(1)?[0];
+            match code {
+                b'.' => return self.pop(),
+                0x80 => drop(input.take(1)?),
+                0x95 => drop(input.take(8)?),
+                b'(' => self.push(Value::Mark),
+                b'}' => self.push(Value::Dict(Vec::new())),
+                b']' | b')' => self.push(Value::List(Vec::new())),
+                b'N' | 0x88 | 0x89 => self.push(Value::Other),
+                b'G' => {
+                    input.take(8)?;
+                    self.push(Value::Other)
+                }
+                b'K' => {
+                    let n = input.number(1)?;
+                    self.push(Value::Int(n as i64))
+                }
+                b'M' => {
+                    let n = input.number(2)?;
+                    self.push(Value::Int(n as i64))
+                }
+                b'J' => {
+                    let n = input.number(4)?;
+                    self.push(Value::Int(i64::from(n as u32 as i32)))
+                }
+                0x8a => {
+                    let count = input.number(1)?;
+                    if count > 8 {
+                        return Err("a number in its description is too large".into());
+                    }
+                    let n = input.number(count)?;
+                    self.push(Value::Int(n as i64))
+                }
+                b'X' => {
+                    let n = input.number(4)?;
+                    let t = input.text(n)?;
+                    self.push(Value::Text(t))
+                }
+                0x8c => {
+                    let n = input.number(1)?;
+                    let t = input.text(n)?;
+                    self.push(Value::Text(t))
+                }
+                b'c' => {
+                    let name = format!("{}.{}", input.line()?, input.line()?);
+                    self.global(name)?
+                }
+                b'q' => {
+                    let n = input.number(1)?;
+                    self.keep(n)?
+                }
+                b'r' => {
+                    let n = input.number(4)?;
+                    self.keep(n)?
+                }
+                0x94 => {
+                    let n = self.memo.len();
+                    self.keep(n)?
+                }
+                b'h' => {
+                    let n = input.number(1)?;
+                    self.recall(n)?
+                }
+                b'j' => {
+                    let n = input.number(4)?;
+                    self.recall(n)?
+                }
+                b't' => {
+                    let items = self.marked()?;
+                    self.push(Value::List(items))
+                }
+                0x85..=0x87 => {
+                    let at = self.stack.len().checked_sub(usize::from(code - 0x84)).ok_or("its stack is empty")?;
+                    let items = self.stack.split_off(at);
+                    self.push(Value::List(items))
+                }
+                b'a' => {
+                    let item = self.pop()?;
+                    self.extend(vec![item])?
+                }
+                b'e' => {
+                    let items = self.marked()?;
+                    self.extend(items)?
+                }
+                b's' => {
+                    let (value, key) = (self.pop()?, self.pop()?);
+                    self.set(vec![key, value])?
+                }
+                b'u' => {
+                    let items = self.marked()?;
+                    self.set(items)?
+                }
+                b'b' => drop(self.pop()?), // An attribute of a dictionary, such as `_metadata`.
+                b'Q' => self.storage()?,
+                b'R' => self.reduce()?,
+                other => {
+                    return Err(format!("its description has the opcode 0x{other:02x}, which describes no tensors"));
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, value: Value) {
+        self.stack.push(self.values.len());
+        self.values.push(value);
+    }
+
+    fn pop(&mut self) -> Result<usize, String> {
+        self.stack.pop().ok_or_else(|| "its stack is empty".into())
+    }
+
+    fn top(&self) -> Result<usize, String> {
+        self.stack.last().copied().ok_or_else(|| "its stack is empty".into())
+    }
+
+    fn keep(&mut self, slot: usize) -> Result<(), String> {
+        let top = self.top()?;
+        self.memo.insert(slot, top);
+        Ok(())
+    }
+
+    fn recall(&mut self, slot: usize) -> Result<(), String> {
+        let value = *self.memo.get(&slot).ok_or("it refers to what it does not hold")?;
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn marked(&mut self) -> Result<Vec<usize>, String> {
+        let mark = self.stack.iter().rposition(|at| matches!(self.values[*at], Value::Mark));
+        let items = self.stack.split_off(mark.ok_or("a mark is missing")? + 1);
+        self.stack.pop();
+        Ok(items)
+    }
+
+    fn extend(&mut self, items: Vec<usize>) -> Result<(), String> {
+        let top = self.top()?;
+        let Value::List(list) = &mut self.values[top] else { return Err("it appends to no list".into()) };
+        list.extend(items);
+        Ok(())
+    }
+
+    fn set(&mut self, items: Vec<usize>) -> Result<(), String> {
+        let top = self.top()?;
+        let Value::Dict(dict) = &mut self.values[top] else { return Err("it sets an item of no dictionary".into()) };
+        dict.extend(items.as_chunks::<2>().0.iter().map(|[key, value]| (*key, *value)));
+        Ok(())
+    }
+
+    fn global(&mut self, name: String) -> Result<(), String> {
+        let storage = name.strip_prefix("torch.").is_some_and(|n| n.ends_with("Storage") && !n.contains('.'));
+        let known = ["collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"];
+        if !storage && !known.contains(&name.as_str()) {
+            return Err(format!("it names `{name}`, which is code and not a tensor: convert it to safetensors"));
+        }
+        self.push(Value::Global(name));
+        Ok(())
+    }
+
+    fn list(&self, at: usize) -> Result<&[usize], String> {
+        match &self.values[at] {
+            Value::List(items) => Ok(items),
+            _ => Err("a list is missing".into()),
+        }
+    }
+
+    fn storage(&mut self) -> Result<(), String> {
+        let at = self.pop()?;
+        let [_, kind, key, ..] = self.list(at)? else { return Err("a storage is malformed".into()) };
+        let (Value::Global(kind), Value::Text(key)) = (&self.values[*kind], &self.values[*key]) else {
+            return Err("a storage is malformed".into());
+        };
+        // Each tensor holds a copy of the key.
+        if key.len() > 64 {
+            return Err("the name of a storage is too long".into());
+        }
+        let value = Value::Storage(kind.trim_start_matches("torch.").into(), key.clone());
+        self.push(value);
+        Ok(())
+    }
+
+    fn reduce(&mut self) -> Result<(), String> {
+        let (args, function) = (self.pop()?, self.pop()?);
+        let Value::Global(name) = &self.values[function] else { return Err("it calls what is no function".into()) };
+        let args = self.list(args)?;
+        let value = match (name.as_str(), args) {
+            ("collections.OrderedDict", []) => Value::Dict(Vec::new()),
+            ("torch._utils._rebuild_parameter", [tensor, ..]) if matches!(self.values[*tensor], Value::Tensor(_)) => {
+                self.values[*tensor].clone()
+            }
+            ("torch._utils._rebuild_tensor_v2", [storage, offset, shape, strides, ..]) => {
+                let Value::Storage(kind, key) = &self.values[*storage] else {
+                    return Err("a tensor has no storage".into());
+                };
+                let (kind, key, offset) = (kind.clone(), key.clone(), self.size(*offset)?);
+                Value::Tensor(Stored { kind, key, offset, shape: self.sizes(*shape)?, strides: self.sizes(*strides)? })
+            }
+            _ => return Err(format!("it calls `{name}` in a way that describes no tensor")),
+        };
+        self.push(value);
+        Ok(())
+    }
+
+    fn size(&self, at: usize) -> Result<usize, String> {
+        let Value::Int(n) = self.values[at] else { return Err("a size is no number".into()) };
+        usize::try_from(n).map_err(|_| "a size is negative".into())
+    }
+
+    fn sizes(&self, at: usize) -> Result<Vec<usize>, String> {
+        let items = self.list(at)?;
+        if items.len() > 8 {
+            return Err("a tensor has more than 8 axes".into());
+        }
+        items.iter().map(|at| self.size(*at)).collect()
+    }
+}
