@@ -23,6 +23,14 @@ pub enum StoreError {
         /// The parser's message.
         reason: String,
     },
+    /// The file is no file of torch that can be read without running code.
+    #[error("`{}` cannot be read ({reason}): fetch it again, or convert it to safetensors", path.display())]
+    Torch {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A tensor that the model needs is missing.
     #[error("tensor `{name}` is missing from {origin}: the file belongs to another model or is incomplete")]
     Missing {

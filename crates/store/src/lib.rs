@@ -29,6 +29,7 @@ mod host;
 mod lock;
 mod parameters;
 mod temporary;
+mod torch;
 mod visit;
 
 pub use error::StoreError;
@@ -42,4 +43,5 @@ pub use parameters::{
     trainable_parameters,
 };
 pub use temporary::is_temporary;
+pub use torch::TorchFile;
 pub use visit::{MapParameter, VisitParameter, map, visit};

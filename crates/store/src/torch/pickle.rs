@@ -237,7 +237,7 @@ impl Machine {
         let storage = name.strip_prefix("torch.").is_some_and(|n| n.ends_with("Storage") && !n.contains('.'));
         let known = ["collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"];
         if !storage && !known.contains(&name.as_str()) {
-            return Err(format!("it names `{name}`, which is code and not a tensor: convert it to safetensors"));
+            return Err(format!("it names `{name}`, which is code and not a tensor"));
         }
         self.push(Value::Global(name));
         Ok(())
