@@ -329,8 +329,10 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
         return Err(RunError::Tap { tap, blocks });
     }
     for task in &experiment.tasks {
-        if let Err(reason) = setup.pretrained.check_head(&task.head) {
-            return Err(RunError::Head { task: task.name.clone(), reason });
+        // A head reads no more tokens than the backbone has positions for, and divides its width.
+        if let Some(text) = setup.pretrained.text() {
+            let fits = task.head.fits(network.d_model(), text.max_tokens);
+            fits.map_err(|reason| RunError::Head { task: task.name.clone(), reason })?;
         }
         TaskModel::new(network.clone(), &[task.adapter()], &[], tap, &setup.device)
             .map_err(|source| RunError::Adapt { task: format!("task `{}`", task.name), source })?;
