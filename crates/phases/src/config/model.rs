@@ -2,6 +2,7 @@
 
 use super::ConfigError;
 use super::adapter::{adapter_of, key_of, settled};
+use super::error::ensure;
 use crate::backbone::{Architecture, ArchitectureError, SpeechBackbone, TextBackbone};
 use crate::kinds;
 use burn::tensor::Device;
@@ -173,11 +174,8 @@ impl Trainable {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// No bundled model has this name.
-    #[error("there is no bundled model `{name}`: there is {}", BUNDLED.join(", "))]
-    NotBundled {
-        /// Name.
-        name: String,
-    },
+    #[error("there is no bundled model `{}`: there is {}", .0, BUNDLED.join(", "))]
+    NotBundled(String),
     /// The path of a Whisper is no folder.
     #[error(
         "`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json) \
@@ -277,49 +275,41 @@ impl ModelConfig {
         let s = &self.source;
         let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
         if self.backbone != Architecture::WHISPER {
-            if s.bundled.is_some() || s.config.is_some() {
-                return Err(ConfigError::Value(
-                    "`model.source`: `bundled` and `config` are for `backbone: whisper`; give `path` or `hub`".into(),
-                ));
-            }
-            if self.path.is_none() && s.path.is_none() && s.hub.is_none() {
-                return Err(ConfigError::Value(self.no_encoder()));
-            }
+            ensure(
+                s.bundled.is_none() && s.config.is_none(),
+                || "`model.source`: `bundled` and `config` are for `backbone: whisper`; give `path` or `hub`",
+            )?;
+            ensure(self.path.is_some() || s.path.is_some() || s.hub.is_some(), || self.no_encoder())?;
         }
-        if given.into_iter().filter(|g| *g).count() > 1 {
-            return Err(ConfigError::Value(
-                "`model.source` has several of bundled, path, hub and config: give one".into(),
-            ));
-        }
+        ensure(
+            given.into_iter().filter(|g| *g).count() <= 1,
+            || "`model.source` has several of bundled, path, hub and config: give one",
+        )?;
         if let Some(config) = &s.config {
-            config.check_new().map_err(|e| ConfigError::Value(format!("`model.source.config`: {e}")))?;
+            config.check_new().map_err(|e| format!("`model.source.config`: {e}"))?;
         }
         if let Some(tokenizer) = &self.tokenizer {
-            if s.config.is_none() {
-                return Err(ConfigError::Value(
-                    "`model.tokenizer` is for a fresh model, with `model.source.config`: others have one".into(),
-                ));
-            }
-            tokenizer.validate().map_err(ConfigError::Value)?;
+            ensure(
+                s.config.is_some(),
+                || "`model.tokenizer` is for a fresh model, with `model.source.config`: others have one",
+            )?;
+            tokenizer.validate()?;
         }
+        let adapter = self.adapter();
+        let key = key_of(&adapter);
         if self.trainable == Trainable::Lora {
-            let adapter = self.adapter();
-            let key = key_of(&adapter);
-            adapter.validate().map_err(|e| ConfigError::Value(format!("`model.{key}`: {e}")))?;
-        } else if self.adapter() != usual_lora().into() {
-            let key = key_of(&self.adapter());
-            return Err(ConfigError::Value(format!(
+            adapter.validate().map_err(|e| format!("`model.{key}`: {e}"))?;
+        }
+        ensure(self.trainable == Trainable::Lora || adapter == usual_lora().into(), || {
+            format!(
                 "`model.{key}` is the adapter of `model.trainable: lora`: set that, or leave it out (tasks have a `{key}` each)"
-            )));
-        }
-        if s.revision.is_some() && s.hub.is_none() {
-            return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));
-        }
-        if s.initializer != Initializer::Normal && s.config.is_none() {
-            return Err(ConfigError::Value(
-                "`model.source.initializer` needs `model.source.config`: other sources have weights".into(),
-            ));
-        }
+            )
+        })?;
+        ensure(s.revision.is_none() || s.hub.is_some(), || "`model.source.revision` needs `model.source.hub`")?;
+        ensure(
+            s.initializer == Initializer::Normal || s.config.is_some(),
+            || "`model.source.initializer` needs `model.source.config`: other sources have weights",
+        )?;
         Ok(())
     }
 
@@ -412,7 +402,7 @@ impl ModelConfig {
             return fresh(config.clone(), source.initializer, vocabulary, device);
         }
         let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
-        let files = bundled(name).ok_or_else(|| SourceError::NotBundled { name: name.to_owned() })?;
+        let files = bundled(name).ok_or_else(|| SourceError::NotBundled(name.to_owned()))?;
         Ok(PretrainedWhisper::from_files(Path::new(name), files, device)?)
     }
 }
