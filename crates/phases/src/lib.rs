@@ -53,13 +53,12 @@ pub use config::{
     Migrated, ModelConfig, ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig, Selection, SourceConfig,
     SourceError, Sources, Split, StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
 };
-pub use fill_cache::{FillError, Filled, fill_cache};
+pub use fill_cache::{Filled, fill_cache};
 pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use reading::ReaderError;
-pub use run::{BackboneError, RunError, stage_plan, write_reports};
-pub use run_directory::RunDirectoryError;
+pub use run::{RunError, stage_plan, write_reports};
 pub use session::{Interrupt, Session};
 pub use speech::{Listed, SampleAudio, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;

@@ -146,7 +146,7 @@ fn a_whole_encoder_is_trained_judged_and_asked() {
     assert_eq!(predictor.audio(&audio).expect("read").len(), 2, "four seconds are two windows");
     experiment.loss.label_smoothing = 0.1;
     let refused = Setup::new(&experiment).err().expect("refused");
-    assert!(matches!(refused, RunError::Backbone(_)) && refused.to_string().contains("label_smoothing"), "{refused}");
+    assert!(matches!(refused, RunError::Setting(_)) && refused.to_string().contains("label_smoothing"), "{refused}");
 }
 
 #[test]

@@ -21,33 +21,22 @@ pub use report::{
 use crate::backbone::SpeechBackbone;
 use crate::config::TaskConfig;
 use crate::run::{Pretrained, Setup, StageSpec, load_speech};
-use crate::{Experiment, LongAudio, RunError, SourceConfig, SourceError};
+use crate::{Experiment, LongAudio, RunError, SourceConfig};
 use found::Found;
 use leak::{Print, leaks, repeats};
 use place::Place;
 use speech::Speech;
 use undertone_data::cache::CacheConfig;
-use undertone_ops::{DeviceError, DeviceSpec};
+use undertone_ops::DeviceSpec;
 use undertone_report::{AnalysisError, Panel, panels};
 use undertone_train::BoxError;
 use written::Written;
-
-/// Reason why data cannot be checked.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// The CPU backend is not available.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The model, whose vocabulary is needed, cannot be loaded.
-    #[error(transparent)]
-    Model(#[from] SourceError),
-}
 
 /// Checks all data of an experiment. Nothing is trained and no accelerator is used, whatever `device` says.
 ///
 /// # Errors
 /// If there is no model to check the data for. Problems of the data itself are in the report.
-pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataCheck, CheckError> {
+pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataCheck, RunError> {
     let experiment = &on_host(experiment);
     let device = experiment.device.resolve()?;
     let (tasks, mut collected) = (experiment.all_tasks(), Collected::default());

@@ -6,7 +6,7 @@ use super::pretrained::Pretrained;
 use super::setup::Setup;
 use crate::backbone::SpeechBackbone;
 use crate::run_directory::{CONFIG, recorded};
-use crate::{BackboneError, ModelConfig, RunError};
+use crate::{ModelConfig, RunError};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use undertone_model::adaptable::merge_and_unload;
@@ -22,7 +22,7 @@ pub fn load_whisper(name: &Path, task: Option<&str>, device: &Device) -> Result<
     match root_of(name) {
         Some(_) if name.is_dir() && !name.join("config.json").exists() => merged(&Choice::of(name, task, &[])?, device),
         _ if task.is_some() => Err(RunError::NoRun(name.to_owned())),
-        _ => Ok(ModelConfig::named(name).load(device, 0).map_err(BackboneError::from)?),
+        _ => Ok(ModelConfig::named(name).load(device, 0)?),
     }
 }
 

@@ -42,15 +42,14 @@ mod trivial;
 
 pub use analyze::{Report, analyze, evaluate_run};
 pub use batch::{
-    BatchInput, HeadInputs, InputBatch, InputCollate, References, SampleInput, TaskBatch, TaskCollate, TaskDataset,
-    TaskLoader, TaskSample, TaskSamples,
+    BatchInput, HeadInputs, References, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskLoader, TaskSample,
+    TaskSamples,
 };
 pub use choice::Choice;
-pub use error::{BackboneError, RunError};
+pub use error::RunError;
 pub use eval::{evaluate, evaluate_choice};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
-pub use folder::FolderError as AdapterFolderError;
 pub use losses::{routing_sums, routing_terms};
 pub use merged::{has_tasks, load_whisper, merged};
 pub use modality::{EncodedBatch, Modality, Opening};

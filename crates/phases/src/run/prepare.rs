@@ -168,7 +168,7 @@ impl<'a> Prepared<'a> {
         }
         std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
         let name = if *directory == self.run.path() { CONFIG } else { STAGE };
-        Ok(record_changes(self.experiment, &directory.join(name), self.learner.steps())?)
+        record_changes(self.experiment, &directory.join(name), self.learner.steps())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::modality::Modality;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::normalize::spelling_map;
-use crate::{BackboneError, DataConfig, Experiment, SourceError};
+use crate::{DataConfig, Experiment, RunError, SourceError};
 use burn::tensor::Device;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ impl Pretrained {
     ///
     /// # Errors
     /// When it is not available.
-    pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
+    pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
             return Ok(Self::new(experiment.model.load_text(device)?));
         }
         let speech = load_speech(experiment, device)?;
-        check_settings(experiment, &speech).map_err(BackboneError::Setting)?;
+        check_settings(experiment, &speech).map_err(RunError::Setting)?;
         Ok(Self::new(match spelling_map(&experiment.data)? {
             Some(spellings) => speech.with_spellings(spellings),
             None => speech,

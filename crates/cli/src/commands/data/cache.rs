@@ -6,7 +6,7 @@ use crate::say;
 use crate::{Program, find_config};
 use std::path::PathBuf;
 use undertone::data::cache::{Cache, CacheUsage};
-use undertone::phases::{Experiment, FillError, fill_cache};
+use undertone::phases::{Experiment, RunError, fill_cache};
 use undertone::train::Amount;
 
 /// Number of unreadable recordings that are named.
@@ -67,7 +67,7 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
 
 fn open(experiment: &Experiment) -> Result<Cache, Failure> {
     let cache = experiment.data.cache.open().map_err(Failure::bad_input)?;
-    cache.ok_or_else(|| Failure::bad_input(FillError::Off))
+    cache.ok_or_else(|| Failure::bad_input(RunError::CacheOff))
 }
 
 fn holds(usage: CacheUsage) -> String {
