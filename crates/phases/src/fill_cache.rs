@@ -1,5 +1,6 @@
 //! Filling the sample cache before training.
 
+use crate::check::places;
 use crate::run::load_speech;
 use crate::{Experiment, LongAudio, Progress, RunError, SourceConfig, SpeechDataset, SpeechError, Split};
 use std::sync::Mutex;
@@ -35,17 +36,20 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
     if experiment.data.long_audio == LongAudio::Refuse {
         experiment.device = DeviceSpec::Cpu;
     }
-    let parts = parts(&experiment);
-    if parts.iter().all(|part| part.sources.is_empty()) {
+    let tasks = experiment.all_tasks();
+    let mut places = places(&experiment, &tasks);
+    places.iter_mut().for_each(|place| place.sources.retain(SourceConfig::is_recorded));
+    places.retain(|place| place.split != Split::Test && !place.sources.is_empty());
+    if places.is_empty() {
         return Err(RunError::NothingToCache);
     }
     let speech = load_speech(&experiment, &experiment.device.resolve()?)?;
     let (mut hits, mut written, mut declined) = (0, 0, 0);
     let unreadable = Mutex::new(Vec::new());
-    for part in parts.iter().filter(|part| !part.sources.is_empty()) {
-        let sources: Vec<&SourceConfig> = part.sources.iter().collect();
-        let samples = SpeechDataset::new(&experiment, &sources, &speech, part.training, part.seed)?;
-        progress.begin(&part.name, samples.pieces());
+    for place in places {
+        let sources: Vec<&SourceConfig> = place.sources.iter().collect();
+        let samples = SpeechDataset::new(&experiment, &sources, &speech, place.training(), place.seed)?;
+        progress.begin(&place.name(), samples.pieces());
         samples.keep(&|kept| {
             if let Err((name, error)) = kept {
                 let mut unreadable = unreadable.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -66,29 +70,4 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
     // They were found in an arbitrary order.
     unreadable.sort();
     Ok(Filled { usage, hits, written, declined, unreadable })
-}
-
-/// Recordings of a split, opened as in training.
-struct Part {
-    name: String,
-    sources: Vec<SourceConfig>,
-    training: bool,
-    seed: u64,
-}
-
-fn parts(experiment: &Experiment) -> Vec<Part> {
-    let tasks = experiment.all_tasks();
-    let parts = tasks.iter().flat_map(|task| {
-        let (splits, seed) = (task.data.splits(), task.seed(experiment.seed));
-        [Split::Train, Split::Valid].map(|split| {
-            let sources = splits.sources(split).unwrap_or_default().into_iter();
-            Part {
-                name: task.part(split.name()),
-                sources: sources.filter(SourceConfig::is_recorded).collect(),
-                training: split == Split::Train,
-                seed: split.seed(seed),
-            }
-        })
-    });
-    parts.collect()
 }
