@@ -1,5 +1,6 @@
 //! `undertone export`.
 
+use crate::commands::choices::one_of;
 use crate::commands::data::refuse_to_replace;
 use crate::failure::Failure;
 use crate::say;
@@ -33,8 +34,8 @@ pub struct Args {
     #[arg(long, requires = "run")]
     task: Option<String>,
     /// Type of the stored weights
-    #[arg(long, default_value = "f32")]
-    dtype: DtypeName,
+    #[arg(long, default_value = "f32", value_parser = one_of(DTYPES))]
+    dtype: Dtype,
     /// Output directory
     #[arg(long)]
     out: PathBuf,
@@ -46,22 +47,18 @@ enum Format {
     Peft,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum DtypeName {
-    F32,
-    F16,
-    Bf16,
-}
+/// Types of stored weights by their names.
+const DTYPES: [(&str, Dtype); 3] = [("f32", Dtype::F32), ("f16", Dtype::F16), ("bf16", Dtype::Bf16)];
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     refuse_to_replace(&args.out)?;
-    let choice = match (&args.what.run, &args.what.model) {
-        (Some(run), _) => Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?),
-        (None, _) => None,
+    let choice = match &args.what.run {
+        Some(run) => Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?),
+        None => None,
     };
-    match (args.format, &choice) {
-        (Format::Peft, choice) => write_adapter(args, choice.as_ref())?,
-        (Format::Hf, choice) => write_model(args, choice.as_ref())?,
+    match args.format {
+        Format::Peft => write_adapter(args, choice.as_ref())?,
+        Format::Hf => write_model(args, choice.as_ref())?,
     }
     say!("{}", args.out.display())
 }
@@ -77,7 +74,7 @@ fn write_model(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
         (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run)?,
         (None, None) => return Err(Failure::BadInput("give --run or --model".into())),
     };
-    whisper.save(&args.out, args.dtype.into()).map_err(|e| Failure::Machine(e.to_string()))
+    whisper.save(&args.out, args.dtype).map_err(|e| Failure::Machine(e.to_string()))
 }
 
 /// Refuses to merge where there is no adapter, and refuses to write a model without its adapter.
@@ -103,7 +100,7 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
         let text = "--format peft writes the adapter of a run: give --run of one that has adapters, and no --merge";
         return Err(Failure::BadInput(text.into()));
     };
-    if !matches!(args.dtype, DtypeName::F32) {
+    if !matches!(args.dtype, Dtype::F32) {
         return Err(Failure::BadInput("adapters are stored in f32: leave out --dtype".into()));
     }
     let copy = |directory: &Path| {
@@ -124,14 +121,4 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
         );
     }
     Ok(())
-}
-
-impl From<DtypeName> for Dtype {
-    fn from(name: DtypeName) -> Self {
-        match name {
-            DtypeName::F32 => Self::F32,
-            DtypeName::F16 => Self::F16,
-            DtypeName::Bf16 => Self::Bf16,
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod analyze;
+mod choices;
 mod config;
 mod data;
 mod eval;

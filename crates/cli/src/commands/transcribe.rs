@@ -1,5 +1,6 @@
 //! `undertone transcribe`: audio files to text.
 
+use crate::commands::choices::Format;
 use crate::failure::Failure;
 use crate::{output, say};
 use burn::tensor::Device;
@@ -45,15 +46,9 @@ pub struct Args {
     audio: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
 pub fn run(args: &Args) -> Result<(), Failure> {
     let live = args.audio == [Path::new(LIVE)];
-    if live && (args.timestamps || matches!(args.format, Format::Json)) {
+    if live && (args.timestamps || args.format == Format::Json) {
         return Err(Failure::BadInput(
             "standard input is written as text alone: leave out --timestamps and --format".into(),
         ));
@@ -113,7 +108,7 @@ fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(),
     let audio = audio::load(path).map_err(Failure::bad_input)?;
     let begun = Instant::now();
     let mut passages = transcriber.passages(&audio);
-    if args.timestamps && matches!(args.format, Format::Text) {
+    if args.timestamps && args.format == Format::Text {
         // Passages are printed as they come, because a recording may last hours.
         passages.by_ref().try_for_each(|passage| say!("{}", timed(args, path, &passage)))?;
     }
