@@ -115,8 +115,7 @@ fn place(more: &str) -> (tempfile::TempDir, Experiment) {
         "{{device: cpu, run: {{name: tiny, dir: '{at}/runs'}}, model: {{path: '{at}'}}, {more}, \
          train: {{max_steps: 4, optimizer: {{lr: 1.0e-2, warmup_steps: 1}}, evaluate: {{every: 0}}}}}}"
     );
-    std::fs::write(dir.path().join("tiny.yaml"), yaml).expect("written");
-    let experiment = Experiment::load(Some(&dir.path().join("tiny.yaml")), &[]).expect("a configuration");
+    let experiment = Experiment::of_yaml(&yaml, &[]).expect("a configuration");
     (dir, experiment)
 }
 
