@@ -78,9 +78,7 @@ pub fn load_config(config: &Path, settings: &[String]) -> Result<Experiment, Fai
 
 /// Loads the configuration of the run in a directory.
 pub fn load_run(run: &Path, settings: &[String]) -> Result<Experiment, Failure> {
-    let mut experiment = Experiment::load(Some(&run.join("config.yaml")), settings).map_err(Failure::bad_input)?;
-    experiment.at(run);
-    Ok(experiment)
+    Experiment::of_run(run, settings).map_err(Failure::bad_input)
 }
 
 /// Prints the requested help, or the error in the arguments.

@@ -4,12 +4,16 @@ use super::leak::Print;
 use super::place::Look;
 use super::report::{ProblemKind, Severity, SourceCheck, Spread};
 use crate::SourceConfig;
-use crate::run::{TextDataError, read_texts};
+use crate::config::TaskConfig;
+use crate::run::read_texts;
 use undertone_model::text::TextTokenizer;
-use undertone_tasks::{Framer, TextSample};
+use undertone_tasks::{Framer, TextDataset, TextSample};
+use undertone_train::BoxError;
 
 /// Share of unknown tokens above which the vocabulary does not match the text.
 const UNKNOWN: f64 = 0.05;
+
+type Read = (Vec<(String, String)>, Vec<Vec<String>>, TextDataset);
 
 /// Checks text sources for a model.
 pub(super) struct Written<'a> {
@@ -23,11 +27,7 @@ impl Written<'_> {
         let task = look.place.task;
         let (limit, target_limit) = (task.head.max_input(), task.head.max_target());
         let mut check = SourceCheck { target_limit, ..SourceCheck::of(source, limit) };
-        let read = source.records().map_err(TextDataError::from).and_then(|records| {
-            let (inputs, passages) = (task.head.texts(&records)?, task.head.passages(&records)?);
-            Ok((inputs, passages, read_texts(task, source, self.framer)?))
-        });
-        let (inputs, passages, dataset) = match read {
+        let (inputs, passages, dataset) = match self.read(task, source) {
             Ok(read) => read,
             Err(error) => {
                 look.add(Severity::Failure, ProblemKind::Source, 1, [error.to_string()]);
@@ -65,6 +65,13 @@ impl Written<'_> {
             written: true,
         };
         (check, inputs.into_iter().map(print).collect())
+    }
+
+    /// Returns the texts and the passages of the records, and the samples made of them.
+    fn read(&self, task: &TaskConfig, source: &SourceConfig) -> Result<Read, BoxError> {
+        let records = source.records()?;
+        let (inputs, passages) = (task.head.texts(&records)?, task.head.passages(&records)?);
+        Ok((inputs, passages, read_texts(task, source, self.framer)?))
     }
 
     /// Returns the share of unknown tokens, if the vocabulary has a token for them.

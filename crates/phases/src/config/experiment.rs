@@ -4,6 +4,7 @@ use super::layers::{Layers, YamlFile, sentence};
 use super::model::usual_lora;
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
 use crate::backbone::Architecture;
+use crate::run_directory::CONFIG;
 use burn::tensor::Device;
 use figment::Figment;
 use figment::providers::{Env, Serialized};
@@ -211,6 +212,16 @@ impl Experiment {
             [] => vec![TaskConfig::of_whole(&self.data, &self.train)],
             tasks => tasks.to_vec(),
         }
+    }
+
+    /// Loads the configuration of the run in a directory, with `key=value` settings.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn of_run(directory: &Path, settings: &[String]) -> Result<Self, ConfigError> {
+        let mut experiment = Self::load(Some(&directory.join(CONFIG)), settings)?;
+        experiment.at(directory);
+        Ok(experiment)
     }
 
     /// Sets `run.dir` and `run.name` to `directory`, for a run that was moved.

@@ -3,7 +3,7 @@
 use super::ConfigError;
 use super::adapter::{adapter_of, key_of, settled};
 use super::error::ensure;
-use crate::backbone::{Architecture, ArchitectureError, SpeechBackbone, TextBackbone};
+use crate::backbone::{Architecture, SpeechBackbone, TextBackbone};
 use crate::kinds;
 use burn::tensor::Device;
 use serde::de::Error;
@@ -19,6 +19,8 @@ use undertone_model::whisper::{
     WhisperTokenizer, bundled,
 };
 use undertone_store::{parameter_infos, set_trainable};
+use undertone_tasks::TextError;
+use undertone_train::BoxError;
 
 /// Configuration of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -210,7 +212,7 @@ pub enum SourceError {
     NoVocabulary,
     /// The texts to train the vocabulary on are not available.
     #[error("`model.tokenizer.vocab_size`: {0}")]
-    Corpus(undertone_train::BoxError),
+    Corpus(BoxError),
     /// The configuration names no encoder.
     #[error("{0}")]
     NoEncoder(String),
@@ -225,9 +227,29 @@ pub enum SourceError {
         /// Architecture of the backbone.
         backbone: Architecture,
     },
-    /// The backbone cannot be loaded.
+    /// The folder holds another architecture.
+    #[error("`{}` holds a model of type `{found}`, and `model.backbone` is `{expected}`: set it to `{found}`", folder.display())]
+    Architecture {
+        /// The folder.
+        folder: PathBuf,
+        /// Architecture in the folder.
+        found: &'static str,
+        /// Expected architecture.
+        expected: &'static str,
+    },
+    /// The tokenizer is not that of a text encoder.
     #[error(transparent)]
-    Backbone(#[from] ArchitectureError),
+    TextTokenizer(#[from] TextError),
+    /// A registered architecture cannot be loaded.
+    #[error("`{}` cannot be read as a backbone of type `{architecture}`: {source}", folder.display())]
+    Registered {
+        /// The folder.
+        folder: PathBuf,
+        /// The architecture.
+        architecture: &'static str,
+        /// The reason.
+        source: BoxError,
+    },
     /// The hub did not provide a model.
     #[error("{0} as `model.path`")]
     Model(HubError),
@@ -343,7 +365,7 @@ impl ModelConfig {
     /// When the source holds no complete model, or one of another architecture.
     pub fn load_text(&self, device: &Device) -> Result<TextBackbone, SourceError> {
         let folder = self.folder()?.ok_or_else(|| SourceError::NoEncoder(self.no_encoder()))?;
-        Ok(self.backbone.load_text(&folder, device)?)
+        self.backbone.load_text(&folder, device)
     }
 
     /// Loads a speech encoder of a registered architecture onto `device`, with frozen parameters marked.

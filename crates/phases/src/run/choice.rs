@@ -29,8 +29,7 @@ impl Choice {
     /// When there is no run, no such task, or nothing trained; and when there are several tasks and none is named.
     pub fn of(directory: &Path, task: Option<&str>, settings: &[String]) -> Result<Self, RunError> {
         let root = root_of(directory).ok_or_else(|| RunError::NoRun(directory.to_owned()))?;
-        let mut experiment = Experiment::load(Some(&root.join(CONFIG)), settings)?;
-        experiment.at(&root);
+        let experiment = Experiment::of_run(&root, settings)?;
         let asked = directory.strip_prefix(&root).unwrap_or(Path::new(""));
         // The directory of a stage's model stands for the stage.
         let asked = if asked.ends_with("best") { asked.parent().unwrap_or(asked) } else { asked };

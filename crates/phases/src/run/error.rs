@@ -1,6 +1,5 @@
 //! Errors of a run.
 
-use super::text_data::TextDataError;
 use crate::config::{NONE, TaskConfig};
 use crate::{ConfigError, SourceError, SpeechError, Split, TranscribeError};
 use std::path::{Path, PathBuf};
@@ -143,7 +142,7 @@ pub enum RunError {
         /// The task.
         task: String,
         /// Reason.
-        source: Box<TextDataError>,
+        source: BoxError,
     },
     /// A task's recordings cannot be used.
     #[error("task `{task}`: {source}")]

@@ -68,5 +68,4 @@ pub use spec::{Layout, StageKind, StageSpec, stages};
 #[cfg(test)]
 pub(crate) use speech::collate;
 pub use stages::{StageOutcome, train, train_baseline, train_phases};
-pub use text_data::TextDataError;
 pub(crate) use text_data::read_texts;

@@ -22,7 +22,7 @@ impl Modality for TextBackbone {
     fn samples(&self, Opening { task, sources, .. }: &Opening) -> Result<Arc<dyn TaskSamples>, RunError> {
         // Validation has checked that there is exactly one source.
         let samples = read_texts(task, &sources[0], &self.framer)
-            .map_err(|source| RunError::Records { task: task.name.clone(), source: Box::new(source) })?;
+            .map_err(|source| RunError::Records { task: task.name.clone(), source })?;
         Ok(Arc::new(samples))
     }
 
