@@ -41,7 +41,9 @@ impl Choice {
                 (latest_with(&experiment, task)?, task)
             }
             (false, _) => {
-                let stage = stage_in(&experiment, &root.join(asked))?;
+                let directory = root.join(asked);
+                let found = all_stages(&experiment).into_iter().find(|stage| stage.directory == directory);
+                let stage = found.ok_or(RunError::NoStage(directory))?;
                 let task = task_of(&experiment, &stage, number)?;
                 (stage, task)
             }
@@ -112,11 +114,6 @@ fn latest_with(experiment: &Experiment, task: usize) -> Result<StageSpec, RunErr
     let later = Phase::ALL.iter().rev().flat_map(|phase| stages(experiment, *phase));
     let found = later.filter(|stage| stage.task.is_none_or(|own| own == task)).find(StageSpec::is_complete);
     found.ok_or_else(|| RunError::NothingTrained(experiment.directory()))
-}
-
-fn stage_in(experiment: &Experiment, directory: &Path) -> Result<StageSpec, RunError> {
-    let found = all_stages(experiment).into_iter().find(|stage| stage.directory == directory);
-    found.ok_or_else(|| RunError::NoStage(directory.to_owned()))
 }
 
 /// Returns the task of a stage that has one, or the named task of a stage that has several.

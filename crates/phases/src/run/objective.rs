@@ -48,11 +48,6 @@ pub struct TaskObjective {
 }
 
 impl TaskObjective {
-    /// Returns a remark on its error rates, if there is one.
-    pub fn remark(&self) -> Option<String> {
-        self.evaluator.remark()
-    }
-
     fn task_weight(&self) -> f64 {
         match self.policy {
             RoutingPolicy::Oracle => 1.0,

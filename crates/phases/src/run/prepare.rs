@@ -96,7 +96,7 @@ impl<'a> Prepared<'a> {
             tracing::warn!("`{}` has learned nothing yet: it begins again", directory.display());
         }
         let Run { device, config, model, batches, objective, seed, scaled } = setup.run(stage)?;
-        objective.remark().inspect(|remark| tracing::info!("{remark}"));
+        objective.evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
         let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
         advice.warning(&setup.device).inspect(|warning| tracing::warn!("{warning}"));
         let mut learner = Learner::builder(config, objective, model, directory)
@@ -106,7 +106,7 @@ impl<'a> Prepared<'a> {
             .with_display(session.display)
             .with_interrupt(session.interrupt.flag())
             .with_process_group(session.process_group.clone());
-        if let Some(lock) = run.lock().filter(|_| *directory == run.path()) {
+        if let Some(lock) = run.lock.clone().filter(|_| *directory == run.path) {
             learner = learner.with_lock(lock);
         }
         let mut learner = learner.build();
@@ -153,7 +153,7 @@ impl<'a> Prepared<'a> {
             self.run.clear(directory)?;
         }
         std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
-        let name = if *directory == self.run.path() { CONFIG } else { STAGE };
+        let name = if *directory == self.run.path { CONFIG } else { STAGE };
         record_changes(self.experiment, &directory.join(name), self.learner.steps())
     }
 }

@@ -3,11 +3,10 @@
 use super::modality::Modality;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::normalize::spelling_map;
-use crate::{DataConfig, Experiment, RunError, SourceError};
+use crate::{Experiment, RunError, SourceError};
 use burn::tensor::Device;
 use std::ops::Deref;
 use std::sync::Arc;
-use undertone_model::whisper::PretrainedWhisper;
 use undertone_tasks::GenerationSettings;
 
 /// Backbone with its tokenizer and other files.
@@ -76,15 +75,10 @@ pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<Sp
         return experiment.model.load_speech(device, experiment.seed);
     }
     let mut whisper = experiment.load_whisper(device)?;
-    set_language(&mut whisper, &experiment.data);
-    Ok(whisper.into())
-}
-
-/// Sets the language and task of the data in a multilingual model's generation settings, so that the trained model has
-/// them wherever it is loaded.
-fn set_language(whisper: &mut PretrainedWhisper, data: &DataConfig) {
+    // The trained model has the language and task of its data wherever it is loaded.
     if whisper.generation.is_multilingual {
-        whisper.generation.language = Some(data.language.clone());
-        whisper.generation.task = Some(data.task.clone());
+        whisper.generation.language = Some(experiment.data.language.clone());
+        whisper.generation.task = Some(experiment.data.task.clone());
     }
+    Ok(whisper.into())
 }

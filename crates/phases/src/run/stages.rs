@@ -143,9 +143,9 @@ fn checked_setup(experiment: &Experiment, specs: &[StageSpec], session: &Session
 /// Returns the configuration that the run in the directory was started with, if there is one.
 fn begun_with(directory: &RunDirectory, resume: bool) -> Result<Option<Experiment>, RunError> {
     if resume && directory.is_blank() {
-        return Err(RunError::NothingToResume(directory.path().to_owned()));
+        return Err(RunError::NothingToResume(directory.path.clone()));
     }
-    let begun = recorded(&directory.path().join(CONFIG));
+    let begun = recorded(&directory.path.join(CONFIG));
     // A run that is replaced need not be readable.
     Ok(if resume { begun? } else { begun.unwrap_or_default() })
 }
@@ -210,11 +210,11 @@ impl Beginning<'_> {
             tracing::info!("run.overwrite: deleting what was trained in {replaced}");
         }
         // A stage in the run's own directory records the configuration there itself.
-        let records = !self.is_recorded && stage.directory != self.directory.path();
+        let records = !self.is_recorded && stage.directory != self.directory.path;
         let mut write = || {
             self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
             if records {
-                record(experiment, &self.directory.path().join(CONFIG))?;
+                record(experiment, &self.directory.path.join(CONFIG))?;
             }
             Ok::<(), RunError>(())
         };
@@ -234,7 +234,7 @@ fn train_stage(
 ) -> Result<StageOutcome, RunError> {
     let directory = stage.directory.clone();
     // A stage that is the whole run needs no title, and is summarised again.
-    if directory != beginning.directory.path() {
+    if directory != beginning.directory.path {
         if session.resume && stage.is_finished(setup)? {
             return Ok(StageOutcome { directory, summary: None });
         }

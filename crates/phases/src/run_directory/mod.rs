@@ -13,9 +13,10 @@ use undertone_train::{Checkpoints, Exported, ProcessGroup};
 
 /// Directory of a run, locked for training by this process.
 pub(crate) struct RunDirectory {
-    path: PathBuf,
-    /// Lock, held by the first rank.
-    lock: Option<Arc<DirectoryLock>>,
+    /// Path of the directory.
+    pub path: PathBuf,
+    /// Lock, held by the first rank, for a Learner that trains here.
+    pub lock: Option<Arc<DirectoryLock>>,
 }
 
 /// Name of the configuration file of a run, and of a stage within one.
@@ -38,15 +39,6 @@ impl RunDirectory {
         let lock = process_group.all_ok(process_group.is_main_process().then(own).transpose())?;
         process_group.all_ok(is_shared(&path, process_group))?;
         Ok(Self { path, lock })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the lock, for a Learner that trains here.
-    pub fn lock(&self) -> Option<Arc<DirectoryLock>> {
-        self.lock.clone()
     }
 
     /// Whether no run has started here.
