@@ -44,7 +44,7 @@ use undertone_train::BoxError;
 /// Name of an architecture, such as `whisper`, which is for speech, or `bert`, which is for text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Architecture {
-    name: &'static str,
+    pub(crate) name: &'static str,
     is_text: bool,
 }
 

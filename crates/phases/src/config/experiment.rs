@@ -4,7 +4,6 @@ use super::layers::{Layers, YamlFile, sentence};
 use super::model::usual_lora;
 use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
 use crate::backbone::Architecture;
-use crate::run_directory::CONFIG;
 use burn::tensor::Device;
 use figment::Figment;
 use figment::providers::{Env, Serialized};
@@ -15,6 +14,9 @@ use undertone_model::router::RouterConfig;
 use undertone_ops::{DeviceError, DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
 use undertone_train::ranks::launched;
+
+/// Name of the configuration file of a run.
+pub(crate) const CONFIG: &str = "config.yaml";
 
 /// Configuration of an experiment: everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -14,6 +14,7 @@ mod migrate_text;
 mod model;
 mod phases;
 mod preset;
+mod source_error;
 mod sources;
 mod splits;
 mod stage_train;
@@ -26,13 +27,15 @@ pub(crate) use adapter::{adapter_of, keys_of};
 pub use alignment::AlignmentConfig;
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
+pub(crate) use experiment::CONFIG;
 pub use experiment::{Experiment, LossConfig, RunConfig};
 pub use migrate_text::{Migrated, migrated};
-pub use model::{Initializer, ModelConfig, ModelSource, SourceError, TokenizerConfig, Trainable};
+pub use model::{Initializer, ModelConfig, ModelSource, TokenizerConfig, Trainable};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
     RouterPhase, RoutingWeights, TrainingGates,
 };
+pub use source_error::SourceError;
 pub use sources::{Files, HubDataset, Origin, PartOfTrain, Selection, SourceConfig, Sources, StageConfig, Synthesised};
 pub(crate) use splits::NONE;
 pub use splits::Split;

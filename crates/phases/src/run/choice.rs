@@ -4,8 +4,7 @@ use super::model::TaskModel;
 use super::phase::Phase;
 use super::setup::Setup;
 use super::spec::{Layout, StageSpec, all_stages, stages};
-use crate::config::TaskConfig;
-use crate::run_directory::CONFIG;
+use crate::config::{CONFIG, TaskConfig};
 use crate::{Experiment, ModelConfig, RunError};
 use std::path::{Path, PathBuf};
 

@@ -6,10 +6,8 @@ use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
 use super::setup::Setup;
 use super::spec::{StageKind, StageSpec, stages};
-use crate::config::{Parallel, TaskConfig};
-use crate::run_directory::{
-    CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, named, record, recorded,
-};
+use crate::config::{CONFIG, Parallel, TaskConfig};
+use crate::run_directory::{RunDirectory, STAGE, check_changes, has_learned, is_occupied, named, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
 use undertone_tasks::Cut;

@@ -3,6 +3,7 @@
 mod files;
 
 use crate::changes::{changes, listed};
+use crate::config::CONFIG;
 use crate::{Experiment, RunError};
 use files::Survey;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,7 @@ pub(crate) struct RunDirectory {
     pub lock: Option<Arc<DirectoryLock>>,
 }
 
-/// Name of the configuration file of a run, and of a stage within one.
-pub(crate) const CONFIG: &str = "config.yaml";
+/// Name of the configuration file of a stage within a run.
 pub(crate) const STAGE: &str = "stage.yaml";
 
 impl RunDirectory {
