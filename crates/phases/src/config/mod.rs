@@ -14,7 +14,6 @@ mod migrate_text;
 mod model;
 mod phases;
 mod preset;
-mod source_error;
 mod sources;
 mod splits;
 mod stage_train;
@@ -35,7 +34,6 @@ pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
     RouterPhase, RoutingWeights, TrainingGates,
 };
-pub use source_error::SourceError;
 pub use sources::{Files, HubDataset, Origin, PartOfTrain, Selection, SourceConfig, Sources, StageConfig, Synthesised};
 pub(crate) use splits::NONE;
 pub use splits::Split;

@@ -1,10 +1,10 @@
 //! Configuration of the model: its source and its trained part.
 
+use super::ConfigError;
 use super::adapter::{adapter_of, key_of, settled};
 use super::error::ensure;
-use super::{ConfigError, SourceError};
 use crate::backbone::{Architecture, SpeechBackbone, TextBackbone};
-use crate::kinds;
+use crate::{SourceError, kinds};
 use burn::tensor::Device;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

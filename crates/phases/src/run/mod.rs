@@ -12,7 +12,6 @@ mod analyze;
 mod arrays;
 mod batch;
 mod choice;
-mod error;
 mod eval;
 mod evaluation_result;
 mod evaluator;
@@ -46,7 +45,6 @@ pub use batch::{
     TaskSamples,
 };
 pub use choice::Choice;
-pub use error::RunError;
 pub use eval::{evaluate, evaluate_choice};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
