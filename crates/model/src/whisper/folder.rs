@@ -9,7 +9,7 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
-use undertone_store::{Dtype, load_parameters};
+use undertone_store::{Dtype, HostTensor, load_parameters};
 
 /// A Whisper model with all files of its folder.
 #[derive(Clone, Debug)]
@@ -142,8 +142,13 @@ impl PretrainedWhisper {
         let generation = generation_json(&self.generation, &self.config, &self.tokenizer);
         files.insert("generation_config.json".into(), pretty(generation));
         files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
-        let tensors = base_parameters(&self.model).into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
+        let tensors = self.tensors().into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
         Ok(folder::write(dir, config, files, &tensors, dtype)?)
+    }
+
+    /// Returns the network's tensors by path, without those of adapters.
+    pub fn tensors(&self) -> BTreeMap<String, HostTensor> {
+        base_parameters(&self.model)
     }
 
     /// Returns the content of `normalizer.json`, if the folder has one: British spellings and their American

@@ -1,0 +1,13 @@
+//! Models in the formats of other programs.
+//!
+//! Each format is a module of its own with a function that writes a model. Such a function first checks that the format
+//! can hold the model, and writes nothing if it cannot. Writes are atomic: a file is there whole or not at all.
+//!
+//! | module | program |
+//! |---|---|
+//! | [`ggml`] | whisper.cpp |
+
+mod error;
+pub mod ggml;
+
+pub use error::ExchangeError;
