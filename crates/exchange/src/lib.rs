@@ -6,8 +6,11 @@
 //! | module | program |
 //! |---|---|
 //! | [`ggml`] | whisper.cpp |
+//!
+//! [`verify`](mod@verify) runs an exported model in the programs that read it, and compares their transcripts.
 
 mod error;
 pub mod ggml;
+pub mod verify;
 
 pub use error::ExchangeError;

@@ -1,11 +1,14 @@
 //! `undertone export`.
 
 use crate::commands::data::refuse_to_replace;
+use crate::commands::verify;
 use crate::failure::Failure;
 use crate::say;
 use std::path::{Path, PathBuf};
+use undertone::data::clips::Clips;
 use undertone::exchange::ExchangeError;
 use undertone::exchange::ggml::{self, GgmlType};
+use undertone::exchange::verify::Program;
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
 use undertone::phases::run::{Choice, Layout, load_whisper, merged};
@@ -42,6 +45,8 @@ pub struct Args {
     /// Output directory; with `--format ggml` the output file
     #[arg(long)]
     out: PathBuf,
+    #[command(flatten)]
+    verify: verify::Args,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -69,16 +74,36 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Format::Hf | Format::Peft => refuse_to_replace(&args.out)?,
         Format::Ggml => refuse_no_place(&args.out)?,
     }
+    let clips = args.verify.clips()?;
     let choice = match (&args.what.run, &args.what.model) {
         (Some(run), _) => Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?),
         (None, _) => None,
     };
     match args.format {
+        Format::Peft if clips.is_some() => {
+            let reason = "--verify runs whole models, and an adapter is not one: leave it out, or give --merge";
+            return Err(Failure::BadInput(reason.into()));
+        }
         Format::Peft => write_adapter(args, choice.as_ref())?,
         Format::Hf => write_folder(args, choice.as_ref())?,
         Format::Ggml => write_ggml(args, choice.as_ref())?,
     }
-    say!("{}", args.out.display())
+    say!("{}", args.out.display())?;
+    clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), &clips))
+}
+
+/// Compares transcripts of what was written with those of the programs that read it. A folder is read back, so that
+/// rounded weights are compared with the same ones.
+fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Failure> {
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    let (whisper, programs) = match args.format {
+        Format::Ggml => (whole_model(args, choice)?, Program::OF_GGML.as_slice()),
+        Format::Hf | Format::Peft => {
+            let read = load_whisper(&args.out, None, &device).map_err(Failure::of_run)?;
+            (read, Program::OF_FOLDERS.as_slice())
+        }
+    };
+    args.verify.verify(whisper, &args.out, programs, clips)
 }
 
 /// Writes a complete model as a folder.

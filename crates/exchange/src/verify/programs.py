@@ -2,7 +2,7 @@
 
 Usage: programs.py PROGRAM MODEL CLIPS LANGUAGE
 
-PROGRAM is transformers, faster-whisper or whisper.cpp; MODEL is the exported folder or file. CLIPS is a folder of raw
+PROGRAM is transformers, ctranslate2, faster-whisper or whisper.cpp; MODEL is the exported folder or file. CLIPS is a folder of raw
 samples (f32 in the machine's order, one channel, 16 kHz), one file a clip. LANGUAGE is a code, or empty for a model of
 one language. The line has `version`, `texts` in the order of the files' names and `seconds`; or `missing`, the name of a
 package that is not installed.
@@ -33,18 +33,41 @@ def transformers(model, clips, language):
     return transformers.__version__, [transcribe(clip) for clip in clips()]
 
 
+def converted(model, folder):
+    """Converts a folder for CTranslate2 and returns the new one, with weights in f32."""
+    import ctranslate2
+
+    output = os.path.join(folder, "model")
+    names = ["tokenizer.json", "preprocessor_config.json"]
+    ctranslate2.converters.TransformersConverter(model, copy_files=names).convert(output, quantization="float32")
+    return output
+
+
+def ctranslate2(model, clips, language):
+    import ctranslate2
+    import transformers
+
+    processor = transformers.WhisperProcessor.from_pretrained(model)
+    tokens = [f"<|{language}|>", "<|transcribe|>"] if language else []
+    prompt = ["<|startoftranscript|>", *tokens, "<|notimestamps|>"]
+    with tempfile.TemporaryDirectory() as folder:
+        whisper = ctranslate2.models.Whisper(converted(model, folder), device="cpu", compute_type="float32")
+
+        def transcribe(samples):
+            features = processor(samples, sampling_rate=16000, return_tensors="np").input_features
+            results = whisper.generate(ctranslate2.StorageView.from_array(features), [prompt], beam_size=1)
+            return processor.decode(results[0].sequences_ids[0], skip_special_tokens=True)
+
+        version = f"{ctranslate2.__version__} (transformers {transformers.__version__})"
+        return version, [transcribe(clip) for clip in clips()]
+
+
 def faster_whisper(model, clips, language):
     import ctranslate2
     import faster_whisper
-    import transformers
 
-    version = f"{faster_whisper.__version__} (ctranslate2 {ctranslate2.__version__}, transformers {transformers.__version__})"
-    names = ["tokenizer.json", "preprocessor_config.json"]
     with tempfile.TemporaryDirectory() as folder:
-        converted = os.path.join(folder, "model")
-        converter = ctranslate2.converters.TransformersConverter(model, copy_files=names)
-        converter.convert(converted, quantization="float32")
-        whisper = faster_whisper.WhisperModel(converted, device="cpu", compute_type="float32")
+        whisper = faster_whisper.WhisperModel(converted(model, folder), device="cpu", compute_type="float32")
 
         def transcribe(samples):
             segments, _ = whisper.transcribe(
@@ -53,6 +76,7 @@ def faster_whisper(model, clips, language):
             )
             return "".join(segment.text for segment in segments)
 
+        version = f"{faster_whisper.__version__} (ctranslate2 {ctranslate2.__version__})"
         return version, [transcribe(clip) for clip in clips()]
 
 
@@ -69,7 +93,12 @@ def whisper_cpp(model, clips, language):
     return f"pywhispercpp {importlib.metadata.version('pywhispercpp')}", texts
 
 
-PROGRAMS = {"transformers": transformers, "faster-whisper": faster_whisper, "whisper.cpp": whisper_cpp}
+PROGRAMS = {
+    "transformers": transformers,
+    "ctranslate2": ctranslate2,
+    "faster-whisper": faster_whisper,
+    "whisper.cpp": whisper_cpp,
+}
 
 
 def main(program, model, folder, language):

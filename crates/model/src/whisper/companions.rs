@@ -193,3 +193,65 @@ fn merges_text(merges: &[Value]) -> String {
 fn bytes(json: &Value) -> Vec<u8> {
     format!("{json:#}\n").into_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sized(layers: usize, heads: usize, vocab_size: usize) -> WhisperConfig {
+        let (d_model, decoder_layers) = (64 * heads, layers);
+        WhisperConfig {
+            d_model,
+            decoder_layers,
+            decoder_attention_heads: heads,
+            vocab_size,
+            ..WhisperConfig::default()
+        }
+    }
+
+    #[test]
+    fn heads_are_openais_for_its_sizes_and_else_those_of_the_last_half() {
+        assert_eq!(alignment_heads(&sized(4, 6, 51864))[..2], [[1, 0], [2, 0]]);
+        assert_eq!(alignment_heads(&sized(4, 6, 51865))[..2], [[2, 2], [3, 0]]);
+        assert_eq!(alignment_heads(&sized(4, 20, 51866)).len(), 6, "large-v3-turbo");
+        assert_eq!(alignment_heads(&sized(3, 2, 40)), [[1, 0], [1, 1], [2, 0], [2, 1]]);
+        for (layers, heads, vocab) in [(4, 6, 51864), (6, 8, 51864), (12, 12, 51864), (24, 16, 51864), (32, 20, 51866)]
+        {
+            let known = alignment_heads(&sized(layers, heads, vocab));
+            assert!(known.iter().all(|[layer, head]| *layer < layers && *head < heads), "{layers} layers: {known:?}");
+            assert!(known.is_sorted() && known.len() < layers * heads / 2, "{layers} layers: {known:?}");
+        }
+    }
+
+    #[test]
+    fn stale_forced_tokens_are_dropped_and_heads_that_are_there_stay() {
+        let json = r#"{"forced_decoder_ids": [[1, 50259]], "alignment_heads": [[0, 1]], "suppress_tokens": [3]}"#;
+        let generation = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
+        let tokenizer = WhisperTokenizer::of_characters(" AB", &["en"]).expect("a tokenizer");
+        let written = generation_json(&generation, &sized(2, 2, tokenizer.vocab_size()), &tokenizer);
+        assert!(!written.contains_key("forced_decoder_ids"));
+        assert_eq!((&written["alignment_heads"], &written["suppress_tokens"]), (&json!([[0, 1]]), &json!([3])));
+        assert_eq!(written["no_timestamps_token_id"], json!(tokenizer.special_token("<|notimestamps|>")));
+    }
+
+    #[test]
+    fn the_vocabulary_is_that_of_the_tokenizer() {
+        let texts = ["the cat", "the hat", "that"].repeat(10);
+        let tokenizer = WhisperTokenizer::train(texts.iter().copied(), 262, &["en"], 3).expect("a tokenizer");
+        let files = companions(&sized(2, 2, tokenizer.vocab_size()), &tokenizer);
+        let json = |name: &str| -> Value { serde_json::from_slice(&files[name]).expect(name) };
+        let (vocab, added) = (json("vocab.json"), json("added_tokens.json"));
+        let merges = String::from_utf8(files["merges.txt"].clone()).expect("text");
+        assert_eq!(vocab.as_object().map(Map::len), Some(262));
+        assert!(merges.starts_with("#version: 0.2\n") && merges.lines().count() == 1 + 6, "{merges}");
+        assert!(merges.lines().skip(1).all(|line| vocab.get(line.replace(' ', "")).is_some()), "{merges}");
+        assert_eq!(added["<|endoftext|>"], json!(262));
+        assert_eq!(
+            vocab.as_object().map_or(0, Map::len) + added.as_object().map_or(0, Map::len),
+            tokenizer.vocab_size()
+        );
+        let special = &json("special_tokens_map.json")["additional_special_tokens"];
+        assert!(special.as_array().is_some_and(|all| all.contains(&json!("<|startoftranscript|>"))), "{special}");
+        assert_eq!(json("preprocessor_config.json")["feature_size"], json!(80));
+    }
+}
