@@ -13,6 +13,7 @@ mod report;
 mod train;
 mod transcribe;
 mod tune;
+mod verify;
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
