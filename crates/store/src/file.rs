@@ -459,6 +459,12 @@ mod tests {
         let blocked = dir.path().join("place");
         std::fs::create_dir(&blocked).expect("a directory in its place");
         assert!(write_atomically(&blocked, b"x").is_err());
+        let full = |file: &mut dyn Write| {
+            file.write_all(b"half")?;
+            Err(std::io::ErrorKind::StorageFull.into())
+        };
+        let error = write_streamed(&dir.path().join("file"), full).expect_err("refused").to_string();
+        assert!(error.starts_with("cannot write") && error.contains("file"), "{error}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
     }
 }

@@ -115,6 +115,12 @@ fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
 /// Writes a complete model as a file of whisper.cpp.
 fn write_ggml(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let dtype = ggml_type(args.dtype)?;
+    if dtype == GgmlType::F32 {
+        tracing::warn!(
+            "whisper.cpp before 1.9.2 loads a file in f32 and on a CPU stops at its first convolution: give --dtype f16 \
+             for such versions"
+        );
+    }
     ggml::write(&args.out, &whole_model(args, choice)?, dtype).map_err(|error| match error {
         ExchangeError::Unfit { .. } => Failure::bad_input(error),
         ExchangeError::Store(_) => Failure::Machine(error.to_string()),
