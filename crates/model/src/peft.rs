@@ -3,7 +3,7 @@
 use crate::folder::{FolderError, object, read_at_most};
 use regex::Regex;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use undertone_store::{HostTensor, TensorFile};
@@ -34,15 +34,23 @@ struct Settings {
     base_model_name_or_path: Option<String>,
     #[serde(default = "one")]
     lora_alpha: f64,
+    /// Alpha of some layers; the first pattern that fits counts, so their order matters.
     #[serde(default)]
-    alpha_pattern: BTreeMap<String, f64>,
+    alpha_pattern: Map<String, Value>,
     #[serde(default)]
     use_rslora: bool,
-    #[serde(default)]
-    use_dora: bool,
-    #[serde(default)]
-    fan_in_fan_out: bool,
 }
+
+/// Keys that, if they are set, make an adapter compute something else than a low-rank update of linear layers.
+const OTHER_KINDS: [&str; 7] = [
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "fan_in_fan_out",
+    "layer_replication",
+    "alora_invocation_tokens",
+    "arrow_config",
+];
 
 fn one() -> f64 {
     1.0
@@ -56,18 +64,17 @@ impl PeftLora {
     pub fn open(dir: &Path) -> Result<Self, FolderError> {
         let path = dir.join(CONFIG);
         let json = object(&path, &read_at_most(&path, LARGEST_CONFIG)?)?;
-        let settings: Settings = serde_json::from_value(Value::Object(json))
+        let is_set = |key: &&&str| !matches!(json.get(**key), None | Some(Value::Null | Value::Bool(false)));
+        let other = OTHER_KINDS.iter().find(is_set);
+        let settings: Settings = serde_json::from_value(Value::Object(json.clone()))
             .map_err(|e| FolderError::Json { path: path.clone(), reason: e.to_string() })?;
         let refuse = |reason: String| FolderError::Mismatch { path: path.clone(), reason };
         if settings.peft_type != "LORA" {
             let kind = &settings.peft_type;
             return Err(refuse(format!("an adapter of type {kind} cannot be merged here: merge it with PEFT first")));
         }
-        if settings.use_dora {
-            return Err(refuse("DoRA (`use_dora`) cannot be merged here: merge it with PEFT first".into()));
-        }
-        if settings.fan_in_fan_out {
-            return Err(refuse("`fan_in_fan_out` is for layers that Whisper does not have".into()));
+        if let Some(key) = other {
+            return Err(refuse(format!("an adapter with `{key}` cannot be merged here: merge it with PEFT first")));
         }
         let base = settings.base_model_name_or_path.clone();
         let base =
@@ -93,7 +100,8 @@ impl PeftLora {
             }
             let (target, lora) = match plain.strip_suffix(".lora_A.weight") {
                 Some(layer) => (format!("{layer}.weight"), Some(layer)),
-                None => (plain.to_owned(), None),
+                // PEFT wraps the layers that it adapts, and their own biases are inside.
+                None => (plain.replace(".base_layer.", "."), None),
             };
             let known = rename(&target).filter(|target| parameters.contains_key(target));
             let known = known.ok_or_else(|| self.refuse(&name, "belongs to no parameter of the base"))?;
@@ -150,7 +158,7 @@ impl PeftLora {
             let whole = Regex::new(&format!("^(.*\\.)?(?:{pattern})$"));
             let whole = whole.map_err(|_| self.refuse(pattern, "in `alpha_pattern` is no regular expression"))?;
             if whole.is_match(layer) {
-                alpha = *value;
+                alpha = value.as_f64().ok_or_else(|| self.refuse(pattern, "in `alpha_pattern` has no number"))?;
                 break;
             }
         }
@@ -225,7 +233,7 @@ mod tests {
     fn whole_parameters_are_replaced_and_foreign_ones_refused() {
         let config = r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "lora_alpha": 2, "bias": "all"}"#;
         let bias = |name| [(name, tensor(&[2], &[5.0, 6.0]))];
-        let found = merged(config, &bias("model.x.q.bias")).expect("merged");
+        let found = merged(config, &bias("model.x.q.base_layer.bias")).expect("merged");
         assert_eq!(found["x.q.bias"].data, [5.0, 6.0]);
         let foreign = merged(config, &bias("model.y.q.bias")).expect_err("refused").to_string();
         assert!(foreign.contains("model.y.q.bias") && foreign.contains("no parameter"), "{foreign}");
@@ -238,7 +246,7 @@ mod tests {
     fn kinds_that_cannot_be_merged_are_named() {
         let cases = [
             (r#"{"peft_type": "ADALORA", "base_model_name_or_path": "b"}"#, "ADALORA"),
-            (r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "use_dora": true}"#, "DoRA"),
+            (r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "use_dora": true}"#, "use_dora"),
             (r#"{"peft_type": "LORA"}"#, "base_model_name_or_path"),
             (r#"{"r": 3}"#, "peft_type"),
             ("[]", "not a JSON object"),
