@@ -29,6 +29,7 @@ mod folder;
 pub mod heads;
 pub mod layers;
 pub mod limits;
+pub mod peft;
 pub mod router;
 mod shapes;
 pub mod text;

@@ -21,6 +21,17 @@ pub enum SourceError {
     /// The folder holds no valid model.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The base of an adapter is an adapter, too.
+    #[error(
+        "`{}` is an adapter for `{}`, which is an adapter, too: merge that one first, with `export --model`", folder.display(),
+        base.display()
+    )]
+    AdapterOfAdapter {
+        /// Folder of the adapter.
+        folder: PathBuf,
+        /// Folder of its base.
+        base: PathBuf,
+    },
     /// The dimensions describe no valid model.
     #[error("`model.source.config`: {0}")]
     Config(#[from] WhisperConfigError),

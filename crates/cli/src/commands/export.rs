@@ -20,7 +20,8 @@ struct What {
     /// Directory of a run or of one of its stages: exports its best model
     #[arg(long)]
     run: Option<PathBuf>,
-    /// A model: whisper-nano-cw, which is bundled, or a folder in the Hugging Face layout
+    /// A model: whisper-nano-cw, which is bundled; a folder in the Hugging Face layout, or of an adapter that PEFT saved;
+    /// or a name on the hub
     #[arg(long)]
     model: Option<PathBuf>,
 }

@@ -4,12 +4,13 @@ use super::companions::{companions, generation_json};
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
 use crate::limits::MOST_BEAMS;
+use crate::peft::PeftLora;
 use crate::shapes::compare;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
-use undertone_store::{Dtype, HostTensor, load_parameters};
+use undertone_store::{Dtype, HostTensor, StoreError, load_parameters};
 
 /// A Whisper model with all files of its folder.
 #[derive(Clone, Debug)]
@@ -126,6 +127,18 @@ impl PretrainedWhisper {
         let model = load_parameters(config.init(device), |name| first_named(names(name), |name| weights.read(name)))
             .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
+    }
+
+    /// Merges a LoRA that PEFT saved for this model.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub fn merge_lora(&mut self, lora: &PeftLora) -> Result<(), FolderError> {
+        let mut parameters = base_parameters(&self.model);
+        lora.merge(&mut parameters, |name| Some(name.strip_prefix("model.").unwrap_or(name).to_owned()))?;
+        let missing = |name: &str| StoreError::Missing { name: name.to_owned(), origin: "the merged model".into() };
+        self.model = load_parameters(self.model.clone(), |name| parameters.remove(name).ok_or_else(|| missing(name)))?;
+        Ok(())
     }
 
     /// Writes a folder that transformers and CTranslate2's converter load, atomically; in an existing folder the model is

@@ -29,6 +29,7 @@ pub use error::ConfigError;
 pub(crate) use experiment::CONFIG;
 pub use experiment::{Experiment, LossConfig, RunConfig};
 pub use migrate_text::{Migrated, migrated};
+pub(crate) use model::is_adapter;
 pub use model::{Initializer, ModelConfig, ModelSource, TokenizerConfig, Trainable};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,

@@ -14,6 +14,7 @@ use undertone_hub::Hub;
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::backbone::Backbone;
+use undertone_model::peft::{self, PeftLora};
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer, bundled,
 };
@@ -188,17 +189,18 @@ impl ModelConfig {
         adapter_of(self.lora.as_ref(), self.adapter.as_ref())
     }
 
-    /// Returns the configuration of the Whisper `name`: a folder, the directory of a run (for its best model, if that
-    /// is a complete one), or a bundled model. An existing folder takes precedence over a bundled model of its name.
+    /// Returns the configuration of the Whisper `name`: a folder, which may be that of an adapter by itself; the directory
+    /// of a run (for its best model, if that is a complete one); a bundled model; or a model on the hub, like
+    /// `openai/whisper-tiny`. An existing folder takes precedence over a bundled model of its name, and over the hub.
     pub fn named(name: &Path) -> Self {
         let best = name.join("best");
         let path = if best.is_dir() && !name.join("config.json").exists() { best } else { name.to_owned() };
-        match name.to_str().filter(|name| BUNDLED.contains(name) && !path.is_dir()) {
-            Some(bundled) => {
-                Self { source: ModelSource { bundled: Some(bundled.into()), ..Default::default() }, ..Self::default() }
-            }
-            None => Self { path: Some(path), ..Self::default() },
-        }
+        let source = match name.to_str().filter(|_| !path.is_dir()) {
+            Some(name) if BUNDLED.contains(&name) => ModelSource { bundled: Some(name.into()), ..Default::default() },
+            Some(name) if is_on_hub(name) => ModelSource { hub: Some(name.into()), ..Default::default() },
+            _ => return Self { path: Some(path), ..Self::default() },
+        };
+        Self { source, ..Self::default() }
     }
 
     /// # Errors
@@ -320,6 +322,9 @@ impl ModelConfig {
     fn open(&self, trained: Option<WhisperTokenizer>, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let source = &self.source;
         if let Some(folder) = self.folder()? {
+            if is_adapter(&folder) {
+                return merged_adapter(&folder, device);
+            }
             self.backbone.check(&folder)?;
             return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
                 FolderError::NoFolder(path) => SourceError::NoWhisper(path),
@@ -338,6 +343,32 @@ impl ModelConfig {
         let files = bundled(name).ok_or_else(|| SourceError::NotBundled(name.to_owned()))?;
         Ok(PretrainedWhisper::from_files(Path::new(name), files, device)?)
     }
+}
+
+/// Whether this can only be the name of a model on the hub, `OWNER/NAME`: no folder here has the name of the owner.
+fn is_on_hub(name: &str) -> bool {
+    let letters = |part: &str| part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let is_name = |part: &str| !part.is_empty() && !part.starts_with('.') && letters(part);
+    matches!(name.split_once('/'), Some((owner, model)) if is_name(owner) && is_name(model) && !Path::new(owner).exists())
+}
+
+/// Whether a folder holds an adapter by itself, as PEFT saves it.
+pub(crate) fn is_adapter(folder: &Path) -> bool {
+    folder.join(peft::CONFIG).is_file() && !folder.join("config.json").exists()
+}
+
+/// Returns the model that an adapter was trained on, with the adapter merged.
+fn merged_adapter(folder: &Path, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+    let lora = PeftLora::open(folder)?;
+    // PEFT writes a path as it was given, which may have been relative to the folder of the adapter.
+    let beside = folder.join(&lora.base);
+    let base = if beside.is_dir() { beside } else { PathBuf::from(&lora.base) };
+    if is_adapter(&base) {
+        return Err(SourceError::AdapterOfAdapter { folder: folder.to_owned(), base });
+    }
+    let mut whisper = ModelConfig::named(&base).open(None, device)?;
+    whisper.merge_lora(&lora)?;
+    Ok(whisper)
 }
 
 /// Returns a newly initialised model with its vocabulary, which includes Whisper's special tokens. Default vocabulary:
