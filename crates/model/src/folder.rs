@@ -40,6 +40,9 @@ pub enum FolderError {
         /// Message of the parser.
         reason: String,
     },
+    /// There is no tokenizer.
+    #[error("`{}` has no tokenizer: it needs tokenizer.json, or vocab.json and merges.txt", .0.display())]
+    NoTokenizer(PathBuf),
     /// The configuration does not describe such a model, or the tokenizer is of another kind.
     #[error("`{}`: {source}", path.display())]
     Content {

@@ -1,6 +1,7 @@
 //! Whisper models in Hugging Face folders.
 
 use super::companions::{companions, generation_json};
+use super::vocabulary;
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
 use crate::limits::MOST_BEAMS;
@@ -93,9 +94,10 @@ impl PretrainedWhisper {
         let raw_config = object(&config_path, &required(&mut files, dir, "config.json")?)?;
         let config = WhisperConfig::from_hf(&raw_config).map_err(|e| FolderError::content(config_path, e))?;
 
-        let tokenizer_path = dir.join("tokenizer.json");
-        let tokenizer = WhisperTokenizer::from_bytes(required(&mut files, dir, "tokenizer.json")?)
-            .map_err(|e| FolderError::content(tokenizer_path.clone(), e))?;
+        let (name, bytes) = tokenizer_file(dir, &mut files)?;
+        let tokenizer_path = dir.join(name);
+        let tokenizer =
+            WhisperTokenizer::from_bytes(bytes).map_err(|e| FolderError::content(tokenizer_path.clone(), e))?;
         if tokenizer.vocab_size() > config.vocab_size || tokenizer.start() != config.decoder_start_token_id {
             let reason = format!(
                 "it has {} tokens and starts with {}, the model has {} and starts with {}: take the tokenizer that came with the model",
@@ -190,4 +192,15 @@ impl PretrainedWhisper {
             ..usual
         }
     }
+}
+
+/// Returns the content of `tokenizer.json`, and the name of the file that it comes from. Where there is none, it is made
+/// of the vocabulary's parts.
+fn tokenizer_file(dir: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(&'static str, Vec<u8>), FolderError> {
+    if let Some(bytes) = files.remove("tokenizer.json") {
+        return Ok(("tokenizer.json", bytes));
+    }
+    let parts = vocabulary::of_files(files).ok_or_else(|| FolderError::NoTokenizer(dir.to_owned()))?;
+    let bytes = parts.map_err(|reason| FolderError::Mismatch { path: dir.to_owned(), reason })?;
+    Ok(("vocab.json", bytes))
 }
