@@ -31,6 +31,8 @@ pub mod layers;
 pub mod limits;
 pub mod router;
 mod shapes;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod text_decoder;
 mod tokenizer_file;
