@@ -32,6 +32,8 @@ pub mod limits;
 pub mod peft;
 pub mod router;
 mod shapes;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod text_decoder;
 mod tokenizer_file;
