@@ -139,9 +139,16 @@ fn a_missing_model_folder_is_named() {
 
 #[test]
 fn a_model_folder_without_a_file_is_refused() {
-    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+    for name in ["config.json", "model.safetensors"] {
         refuses_model(|place| std::fs::remove_file(place.path("model").join(name)).expect("removed"), &[name]);
     }
+    // The vocabulary is there in parts as well.
+    let forget = |place: &Place| {
+        for name in ["tokenizer.json", "vocab.json"] {
+            std::fs::remove_file(place.path("model").join(name)).expect("removed");
+        }
+    };
+    refuses_model(forget, &["tokenizer.json", "vocab.json", "merges.txt"]);
 }
 
 #[test]

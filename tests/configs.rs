@@ -118,8 +118,7 @@ fn a_comment_is_never_lost_without_a_word() {
     let place = Place::default();
     let shared = "train:\n  optimizer:\n    <<: {schedule: wsd, decay_share: 0.5} # shared\n    warmup_steps: 1\n";
     place.write("mine.yaml", shared);
-    let outcome = place.run(&["config", "migrate", "mine.yaml"]);
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let outcome = place.run(&["config", "migrate", "mine.yaml"]).succeeded();
     assert_eq!(std::fs::read_to_string(place.path("mine.yaml")).expect("read"), shared);
     assert!(outcome.stderr.contains("stays as it is"), "{outcome:?}");
     place.write("new.yaml", &outcome.stdout);
@@ -148,8 +147,7 @@ fn a_run_of_an_earlier_version_goes_on_with_the_keys_of_this_one() {
     );
     assert_ne!(text, earlier);
     std::fs::write(&recorded, earlier).expect("written");
-    let outcome = train(&[wsd, "train.max_steps=4"], &["--resume"]);
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let outcome = train(&[wsd, "train.max_steps=4"], &["--resume"]).succeeded();
     assert!(
         outcome.stderr.contains("`train.max_steps` 3 → 4") && !outcome.stderr.contains("`train.optimizer.schedule` "),
         "{outcome:?}"

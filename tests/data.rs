@@ -31,8 +31,7 @@ const CONSTANT: [&str; 2] = ["--set", "train.optimizer.schedule=constant"];
 fn train(place: &Place, steps: usize, more: &[&str]) -> (BTreeMap<String, HostTensor>, Vec<String>) {
     let setting = format!("train.max_steps={steps}");
     let args = ["train", "--config", "tiny.yaml", "--set", &setting];
-    let outcome = place.run(&[&args[..], &SKIP, &CONSTANT, more].concat());
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    place.run(&[&args[..], &SKIP, &CONSTANT, more].concat()).succeeded();
     let weights = place.path(&format!("runs/tiny/checkpoints/step-{steps:08}/model.safetensors"));
     let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
     let trained = metrics.lines().filter(|line| line.contains("\"train\"")).map(str::to_owned).collect();
@@ -136,8 +135,7 @@ fn batches_by_length_are_the_same_for_any_workers_and_after_a_pause() {
         train(&whole, 14, &[&by_length[..], &["--set", "run.overwrite=true", "--set", "data.workers=3"]].concat());
     assert!(again.0 == expected.0 && again.1 == expected.1, "three workers");
     let args = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=5"];
-    let outcome = parts.run(&[&args[..], &SKIP, &CONSTANT, &by_length].concat());
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let outcome = parts.run(&[&args[..], &SKIP, &CONSTANT, &by_length].concat()).succeeded();
     assert!(!outcome.stderr.contains("for their lengths"), "the headers of files are near: {outcome:?}");
     let found = train(&parts, 14, &[&by_length[..], &["--resume"]].concat());
     assert!(found.0 == expected.0, "the weights differ");

@@ -196,8 +196,7 @@ fn a_share_of_the_training_data_is_judged_and_not_trained_on() {
     let outcome = place.run(&[&["data", "cache", "--config", "tiny.yaml"][..], &cache[..]].concat());
     assert!(outcome.stdout.contains("80 entries"), "{outcome:?}");
     let steps = ["--set", "train.max_steps=4", "--set", "train.evaluate={every: 2, metrics: [cer, loss]}"];
-    let outcome = place.run(&[&["train", "--config", "tiny.yaml"][..], &steps[..]].concat());
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    place.run(&[&["train", "--config", "tiny.yaml"][..], &steps[..]].concat()).succeeded();
     // The configuration that is saved means the same: the best model scores there what it scored in training.
     let valid = place.run(&["eval", "--run", "runs/tiny"]);
     let score: Value = serde_json::from_str(&valid.stdout).unwrap_or_else(|e| panic!("{e}: {valid:?}"));
@@ -368,12 +367,10 @@ fn a_cache_is_filled_verified_and_emptied() {
 fn training_finds_what_was_kept() {
     let place = clean();
     let cache = ["--set", "data.cache={what: features, dir: cache}"];
-    let outcome = place.run(&[&["data", "cache", "--config", "tiny.yaml"][..], &cache[..]].concat());
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    place.run(&[&["data", "cache", "--config", "tiny.yaml"][..], &cache[..]].concat()).succeeded();
     let kept = place.tree();
     let train = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=4", "--set", "train.evaluate.every=2"];
-    let outcome = place.run(&[&train[..], &cache[..]].concat());
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    place.run(&[&train[..], &cache[..]].concat()).succeeded();
     let files = |tree: std::collections::BTreeSet<std::path::PathBuf>| {
         tree.into_iter().filter(|path| path.starts_with(place.path("cache")) && path.is_file()).collect::<Vec<_>>()
     };
@@ -436,8 +433,7 @@ fn real_recordings_have_nothing_that_fails() {
     let place = Place::default();
     let data = format!("{{path: {}}}", clips.display());
     place.write("en.yaml", format!("model: {{path: {}}}\ndata: {{train: {data}, valid: {data}}}\n", model.display()));
-    let outcome = place.run(&["data", "check", "--config", "en.yaml", "--json", "check.json"]);
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    place.run(&["data", "check", "--config", "en.yaml", "--json", "check.json"]).succeeded();
     let report: Value = serde_json::from_slice(&std::fs::read(place.path("check.json")).expect("read")).expect("JSON");
     assert_eq!(report["splits"][0]["sources"][0]["heard"], 29);
     // What is judged by is what was trained on.

@@ -15,9 +15,7 @@ fn train(place: &Place, more: &[&str]) -> Outcome {
 }
 
 fn trained(place: &Place, more: &[&str]) -> Outcome {
-    let outcome = train(place, more);
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
-    outcome
+    train(place, more).succeeded()
 }
 
 fn json(place: &Place, path: &str) -> Value {
@@ -406,8 +404,7 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
     place.write("runs/two/phase2/notes.txt", "mine");
     train(&place, &overwrite).assert_refusal(&["runs/two/phase2", "`notes.txt`"]);
     std::fs::remove_file(place.path("runs/two/phase2/notes.txt")).expect("removed");
-    let outcome = train(&place, &overwrite);
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let outcome = train(&place, &overwrite).succeeded();
     let gone = "deleting what was trained in `runs/two/phase1/low`, `runs/two/phase1/high`, `runs/two/phase2`";
     assert!(outcome.stderr.contains(gone) && !place.path("runs/two/phase2").exists(), "{outcome:?}");
 }

@@ -3,63 +3,25 @@
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
 use undertone::model::whisper::{PretrainedWhisper, WhisperTokenizer};
 use undertone::store::{Dtype, HostTensor, parameters};
-use undertone_tests::{change_tensors, tensors};
+use undertone_tests::change_tensors;
+use undertone_tests::model_folder::{Folder, read_json};
+use undertone_tests::reference::fixture;
 
 /// A copy of a fixture that has a tokenizer and files this crate does not know.
-struct Folder {
-    dir: TempDir,
-}
-
-impl Folder {
-    fn copy(name: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let this = Self { dir };
-        std::fs::create_dir(this.path()).expect("a directory");
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/whisper").join(name);
-        for entry in std::fs::read_dir(fixture).expect("listed") {
-            let entry = entry.expect("an entry");
-            if entry.file_name() != "io.safetensors" {
-                std::fs::copy(entry.path(), this.path().join(entry.file_name())).expect("copied");
-            }
-        }
-        // The fixtures' sequences end with 2 and start with 3: two characters leave those ids to the special tokens.
-        let tokenizer = WhisperTokenizer::of_characters(" A", &["en"]).expect("a tokenizer");
-        this.write("tokenizer.json", tokenizer.to_bytes());
-        this.write_json("generation_config.json", &json!({"is_multilingual": true, "alignment_heads": [[1, 0]]}));
-        this
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("model")
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
-        std::fs::write(self.path().join(name), bytes).expect("written");
-    }
-
-    fn write_json(&self, name: &str, value: &Value) {
-        self.write(name, value.to_string());
-    }
-
-    fn load(&self) -> PretrainedWhisper {
-        load(&self.path()).expect("a model")
-    }
-
-    fn refusal(&self) -> String {
-        load(&self.path()).expect_err("refused")
-    }
+fn copy(name: &str) -> Folder<PretrainedWhisper> {
+    let folder = Folder::copy(&fixture("whisper").join(name), &["io.safetensors"], load);
+    // The fixtures' sequences end with 2 and start with 3: two characters leave those ids to the special tokens.
+    let tokenizer = WhisperTokenizer::of_characters(" A", &["en"]).expect("a tokenizer");
+    folder.write("tokenizer.json", tokenizer.to_bytes());
+    folder.write_json("generation_config.json", &json!({"is_multilingual": true, "alignment_heads": [[1, 0]]}));
+    folder
 }
 
 fn load(path: &Path) -> Result<PretrainedWhisper, String> {
     PretrainedWhisper::load(path, &Device::default()).map_err(|e| e.to_string())
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).expect("read")).expect("JSON")
 }
 
 /// The parameters under their names in files.
@@ -70,14 +32,8 @@ fn named(whisper: &PretrainedWhisper) -> BTreeMap<String, HostTensor> {
 #[test]
 fn a_single_file_and_shards_hold_the_same_as_the_model() {
     for name in ["tiny-80", "tiny-128"] {
-        let folder = Folder::copy(name);
-        let mut stored = BTreeMap::new();
-        for entry in std::fs::read_dir(folder.path()).expect("listed") {
-            let path = entry.expect("an entry").path();
-            if path.extension().is_some_and(|e| e == "safetensors") {
-                stored.extend(tensors(&path));
-            }
-        }
+        let folder = copy(name);
+        let stored = folder.stored();
         assert!(named(&folder.load()) == stored, "{name}");
     }
 }
@@ -85,9 +41,9 @@ fn a_single_file_and_shards_hold_the_same_as_the_model() {
 #[test]
 fn f32_comes_back_bit_by_bit() {
     for name in ["tiny-80", "tiny-128"] {
-        let folder = Folder::copy(name);
+        let folder = copy(name);
         let whisper = folder.load();
-        let copy = folder.dir.path().join("copy");
+        let copy = folder.beside("copy");
         whisper.save(&copy, Dtype::F32).expect("saved");
         let again = load(&copy).expect("a model");
         assert!(named(&again) == named(&whisper), "{name}");
@@ -104,12 +60,12 @@ fn f32_comes_back_bit_by_bit() {
 
 #[test]
 fn half_types_come_back_within_their_rounding() {
-    let folder = Folder::copy("tiny-80");
+    let folder = copy("tiny-80");
     let whisper = folder.load();
     for (dtype, name, half_of_last_place) in
         [(Dtype::F16, "float16", 2_f32.powi(-11)), (Dtype::Bf16, "bfloat16", 2_f32.powi(-8))]
     {
-        let copy = folder.dir.path().join(name);
+        let copy = folder.beside(name);
         whisper.save(&copy, dtype).expect("saved");
         assert_eq!(read_json(&copy.join("config.json"))["torch_dtype"], name);
         let again = named(&load(&copy).expect("a model"));
@@ -127,14 +83,14 @@ fn half_types_come_back_within_their_rounding() {
 
 #[test]
 fn what_the_crate_does_not_know_survives() {
-    let folder = Folder::copy("tiny-80");
+    let folder = copy("tiny-80");
     let extra = br#"{"added": "by somebody else"}"#;
     folder.write("added_tokens.json", extra);
     folder.write("merges.txt", "#version: 0.2\n");
-    let mut config = read_json(&folder.path().join("config.json"));
+    let mut config = folder.json("config.json");
     config["their_key"] = json!({"kept": true});
     folder.write_json("config.json", &config);
-    let copy = folder.dir.path().join("copy");
+    let copy = folder.beside("copy");
     folder.load().save(&copy, Dtype::F32).expect("saved");
     assert_eq!(std::fs::read(copy.join("added_tokens.json")).expect("read"), extra);
     assert_eq!(std::fs::read(copy.join("merges.txt")).expect("read"), b"#version: 0.2\n");
@@ -147,12 +103,12 @@ fn what_the_crate_does_not_know_survives() {
 
 #[test]
 fn what_is_no_file_of_a_model_is_neither_read_nor_written_back() {
-    let folder = Folder::copy("tiny-80");
+    let folder = copy("tiny-80");
     for name in ["transcripts.json", "notes.txt", "environment.json", "vocab.json.old", "vocab.txt.json"] {
         folder.write(name, "private");
     }
     let before = std::fs::read_dir(folder.path()).expect("listed").count();
-    let copy = folder.dir.path().join("copy");
+    let copy = folder.beside("copy");
     folder.load().save(&copy, Dtype::F32).expect("saved");
     let names = |dir: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(dir).expect("listed").flatten();
@@ -166,7 +122,7 @@ fn what_is_no_file_of_a_model_is_neither_read_nor_written_back() {
 #[test]
 fn a_small_file_that_is_not_small_is_refused_before_it_is_read_whole() {
     for name in ["config.json", "added_tokens.json", "vocab.json", "tokenizer.json"] {
-        let folder = Folder::copy("tiny-80");
+        let folder = copy("tiny-80");
         let file = std::fs::File::create(folder.path().join(name)).expect("made");
         file.set_len(1 << 40).expect("as long as a disk");
         let error = folder.refusal();
@@ -176,8 +132,8 @@ fn a_small_file_that_is_not_small_is_refused_before_it_is_read_whole() {
 
 #[test]
 fn an_index_names_no_files_elsewhere() {
-    let folder = Folder::copy("tiny-128");
-    let index = read_json(&folder.path().join("model.safetensors.index.json"));
+    let folder = copy("tiny-128");
+    let index = folder.json("model.safetensors.index.json");
     for elsewhere in ["../tiny-128/model-00001-of-00005.safetensors", "/dev/zero", "..", ""] {
         let mut index = index.clone();
         index["weight_map"]["model.encoder.conv1.bias"] = json!(elsewhere);
@@ -189,7 +145,7 @@ fn an_index_names_no_files_elsewhere() {
 
 #[test]
 fn saving_replaces_a_model_whole() {
-    let folder = Folder::copy("tiny-128");
+    let folder = copy("tiny-128");
     let whisper = folder.load();
     // What is no part of a model is somebody's own.
     folder.write("notes.json", "{}");
@@ -201,20 +157,19 @@ fn saving_replaces_a_model_whole() {
     for stale in ["normalizer.json", "model.safetensors.index.json", "model-00001-of-00005.safetensors"] {
         assert!(!folder.path().join(stale).exists(), "{stale}");
     }
-    assert_eq!(std::fs::read_dir(folder.dir.path()).expect("listed").count(), 1, "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(folder.beside("")).expect("listed").count(), 1, "nothing is left beside it");
 }
 
 #[test]
 fn a_missing_tensor_is_named_with_its_file() {
-    let single = Folder::copy("tiny-80");
+    let single = copy("tiny-80");
     let name = "model.encoder.conv1.bias";
     change_tensors(&single.path().join("model.safetensors"), |tensors| assert!(tensors.remove(name).is_some()));
     let error = single.refusal();
     assert!(error.contains(name) && error.contains("model.safetensors"), "{error}");
 
-    let sharded = Folder::copy("tiny-128");
-    let index = sharded.path().join("model.safetensors.index.json");
-    let mut json = read_json(&index);
+    let sharded = copy("tiny-128");
+    let mut json = sharded.json("model.safetensors.index.json");
     json["weight_map"].as_object_mut().expect("a map").remove(name).expect("a tensor");
     sharded.write_json("model.safetensors.index.json", &json);
     let error = sharded.refusal();
@@ -223,7 +178,7 @@ fn a_missing_tensor_is_named_with_its_file() {
 
 #[test]
 fn a_missing_shard_is_named() {
-    let folder = Folder::copy("tiny-128");
+    let folder = copy("tiny-128");
     let shard = "model-00003-of-00005.safetensors";
     std::fs::remove_file(folder.path().join(shard)).expect("removed");
     let error = folder.refusal();
@@ -232,9 +187,8 @@ fn a_missing_shard_is_named() {
 
 #[test]
 fn sizes_that_the_weights_do_not_have_are_refused_by_key_before_anything_is_made() {
-    let folder = Folder::copy("tiny-80");
-    let path = folder.path().join("config.json");
-    let whole = read_json(&path);
+    let folder = copy("tiny-80");
+    let whole = folder.json("config.json");
     for (key, large) in [
         ("d_model", 8_000_000_u64),
         ("encoder_layers", 1000),
@@ -262,7 +216,7 @@ fn sizes_that_the_weights_do_not_have_are_refused_by_key_before_anything_is_made
 
 #[test]
 fn odd_numbers_beside_the_weights_are_refused_or_without_effect() {
-    let folder = Folder::copy("tiny-80");
+    let folder = copy("tiny-80");
     let odd = json!({
         "is_multilingual": true, "suppress_tokens": [u64::MAX, -5, 4_000_000_000_u64, 1e300, "x"], "max_length": u64::MAX,
         "begin_suppress_tokens": [1_000_000_000], "language": "", "alignment_heads": [[u64::MAX, -1]],
@@ -281,7 +235,7 @@ fn odd_numbers_beside_the_weights_are_refused_or_without_effect() {
 
 #[test]
 fn a_misshapen_tensor_is_named_with_both_shapes() {
-    let folder = Folder::copy("tiny-80");
+    let folder = copy("tiny-80");
     let name = "decoder.layers.1.fc2.weight";
     change_tensors(&folder.path().join("model.safetensors"), |tensors| {
         tensors.get_mut(&format!("model.{name}")).expect("a tensor").shape.reverse();

@@ -3,31 +3,27 @@
 mod interrupted;
 mod saved;
 
-use burn::nn::{Initializer, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use undertone::metrics::{Direction, direction_of};
 use undertone::train::{
-    BoxError, CheckpointConfig, Checkpoints, Compute, EarlyStoppingConfig, EvaluateConfig, Evaluation, Learner,
-    LossScaleConfig, LossSum, LossTerm, Objective, OnNan, OnSpike, Precision, Summary, TrainConfig, TrainError,
+    BoxError, CheckpointConfig, Compute, EarlyStoppingConfig, EvaluateConfig, Evaluation, Learner, LossScaleConfig,
+    LossSum, OnNan, OnSpike, Precision, Summary, TrainConfig, TrainError,
 };
-use undertone_tests::toys::{Hundred, Partial, Zero, logged};
+use undertone_tests::toys::{
+    self, Hundred, OnPartial, Partial, Toy, Zero, evaluation, judged_run_of, logged, run_of, square,
+};
 
 #[test]
 fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
     let dir = tempfile::tempdir().expect("a directory");
     // The score is 0 at every evaluation: the one before training is the best, and the two after it are no better.
     let patient = |steps| {
-        let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
-        config.optimizer.warmup_steps = 1;
-        (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
+        let mut config = judged_run_of(steps);
         config.evaluate.every = 5;
         config.early_stopping = Some(EarlyStoppingConfig::after(2));
-        Learner::builder(config, Zero, Partial::new(false, false, &Device::default()), dir.path())
-            .with_device(Device::default())
-            .with_seed(1)
-            .build()
+        toys::learner(config, Zero, Partial::new(false, false, &Device::default()), dir.path())
     };
     let summary = patient(40).train(&Hundred).expect("trained");
     assert_eq!((summary.steps, summary.completed), (10, true));
@@ -44,47 +40,39 @@ struct Poisoned {
     high: Vec<usize>,
     /// Every batch there was, in order.
     seen: Arc<Mutex<Vec<usize>>>,
+    /// The direction of a metric that has none by its name.
+    direction: Option<Direction>,
 }
 
-impl Objective for Poisoned {
-    type Model = Partial;
-    type Batch = usize;
-    type Input = Tensor<2>;
-
-    fn samples(&self, _: &usize) -> usize {
-        1
-    }
-
-    fn names(&self, batch: &usize) -> Vec<String> {
+impl Toy for Poisoned {
+    fn names(&self, batch: usize) -> Vec<String> {
         vec![format!("clip {batch}")]
     }
 
-    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
-        vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
+    fn look_at(&self, batch: usize) -> Result<(), BoxError> {
+        self.seen.lock().expect("a list").push(batch);
+        Ok(())
     }
 
-    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
-        self.seen.lock().expect("a list").push(*batch);
-        Zero.upload(batch, device)
-    }
-
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
+    fn losses(&self, model: &Partial, batch: usize, one: Tensor<2>) -> Result<Vec<LossSum>, BoxError> {
         let factor = match batch {
-            batch if self.nan.contains(batch) => f64::NAN,
-            batch if self.high.contains(batch) => 1e4,
+            batch if self.nan.contains(&batch) => f64::NAN,
+            batch if self.high.contains(&batch) => 1e4,
             _ => 1.0,
         };
-        let sum = (model.used.forward(one).square().add_scalar(1.0)).sum().mul_scalar(factor);
-        Ok(vec![("square".into(), sum)])
+        Ok(square((model.used.forward(one).square().add_scalar(1.0)).sum().mul_scalar(factor)))
     }
 
-    fn evaluate(&self, model: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
+    fn evaluate(&self, model: &Partial) -> Result<Evaluation, BoxError> {
         let weight = f64::from(model.used.weight.val().into_scalar::<f32>());
-        let metrics = [("cer", 0.5), ("size", weight.abs())].map(|(name, value)| (name.to_owned(), value));
-        Ok(Evaluation { metrics: metrics.into(), ..Default::default() })
+        Ok(evaluation([("cer", 0.5), ("size", weight.abs())]))
     }
 
-    fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
+    fn direction(&self, metric: &str) -> Option<Direction> {
+        direction_of(metric).or(self.direction)
+    }
+
+    fn export(&self, directory: &Path) -> Result<(), BoxError> {
         Ok(std::fs::create_dir_all(directory)?)
     }
 }
@@ -96,21 +84,13 @@ fn poisoned(
     dir: &Path,
     change: impl FnOnce(&mut TrainConfig),
 ) -> (Result<Summary, TrainError>, Vec<usize>) {
-    let mut config = TrainConfig { max_steps: Some(60), log_every: 1, ..Default::default() };
-    config.optimizer.warmup_steps = 1;
-    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
+    let mut config = TrainConfig { log_every: 1, ..judged_run_of(60) };
     config.checkpoint.every = 10;
     change(&mut config);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let objective = Poisoned { nan: nan.to_vec(), high: high.to_vec(), seen: seen.clone() };
-    // Both begin at 1, so that every step brings them nearer to 0.
-    let one = LinearConfig::new(1, 1).with_initializer(Initializer::Constant { value: 1.0 });
-    let model = Partial { used: one.init(&Device::default()), late: None, unused: None };
-    let result = Learner::builder(config, objective, model, dir)
-        .with_device(Device::default())
-        .with_seed(1)
-        .build()
-        .train(&Hundred);
+    let toy = Poisoned { nan: nan.to_vec(), high: high.to_vec(), seen: seen.clone(), direction: None };
+    // Both parameters begin at 1, so that every step brings them nearer to 0.
+    let result = toys::learner(config, toy, Partial::of(1.0), dir).train(&Hundred);
     let seen = seen.lock().expect("a list").clone();
     (result, seen)
 }
@@ -122,54 +102,33 @@ fn a_loss_that_is_no_number_stops_the_run_with_the_names_of_its_samples() {
     let text = result.expect_err("stopped").to_string();
     assert!(text.contains("step 26") && text.contains("NaN") && text.contains("`clip 25`"), "{text}");
     // The parameters that it was stopped at may be what is wrong.
-    let newest = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    let newest = toys::newest(dir.path());
     assert_eq!(newest.state.step, 20);
     assert!(text.contains(&format!("--resume goes on from `{}`", newest.path.display())), "{text}");
 }
 
 /// Training in which one step makes the weight so large that no later loss is a number, by its learning rate.
-fn diverging(dir: &Path, guard: impl Fn(&mut TrainConfig)) -> Learner<Diverging> {
-    let mut config = TrainConfig { max_steps: Some(60), log_every: 1, ..Default::default() };
-    config.optimizer.warmup_steps = 1;
-    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
+fn diverging(dir: &Path, guard: impl Fn(&mut TrainConfig)) -> Learner<OnPartial<Diverging>> {
+    let mut config = TrainConfig { log_every: 1, ..judged_run_of(60) };
     config.checkpoint = CheckpointConfig { every: 1, keep_last: 1, keep_best: 0, metric: "cer".into() };
     guard(&mut config);
-    let one = LinearConfig::new(1, 1).with_initializer(Initializer::Ones);
-    let model = Partial { used: one.init(&Device::default()), late: None, unused: None };
-    Learner::builder(config, Diverging, model, dir).with_device(Device::default()).with_seed(1).build()
+    toys::learner(config, Diverging, Partial::of(1.0), dir)
 }
 
 /// Below an output of 1.995 there is no loss that is a number; it begins at 2.
 struct Diverging;
 
-impl Objective for Diverging {
-    type Model = Partial;
-    type Batch = usize;
-    type Input = Tensor<2>;
-
-    fn samples(&self, _: &usize) -> usize {
-        1
-    }
-
-    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
-        vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
-    }
-
-    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
-        Zero.upload(batch, device)
-    }
-
-    fn losses(&self, model: &Partial, _: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
+impl Toy for Diverging {
+    fn losses(&self, model: &Partial, _: usize, one: Tensor<2>) -> Result<Vec<LossSum>, BoxError> {
         let weight = model.used.forward(one);
-        let sum = (weight.clone() - 1.995).sqrt().sum() + weight.sum();
-        Ok(vec![("square".into(), sum)])
+        Ok(square((weight.clone() - 1.995).sqrt().sum() + weight.sum()))
     }
 
-    fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
-        Ok(Evaluation { metrics: [("cer".to_owned(), 0.5)].into(), ..Default::default() })
+    fn evaluate(&self, _: &Partial) -> Result<Evaluation, BoxError> {
+        Ok(evaluation([("cer", 0.5)]))
     }
 
-    fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
+    fn export(&self, directory: &Path) -> Result<(), BoxError> {
         Ok(std::fs::create_dir_all(directory)?)
     }
 }
@@ -177,7 +136,7 @@ impl Objective for Diverging {
 #[test]
 fn a_run_that_diverged_goes_on_from_before_that() {
     let dir = tempfile::tempdir().expect("a directory");
-    let newest = || Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    let newest = || toys::newest(dir.path());
     let error = diverging(dir.path(), |_| {}).train(&Hundred).expect_err("stopped");
     let TrainError::Guard { trouble, checkpoint, .. } = &error else { panic!("{error}") };
     let ruined = trouble.step - 1;
@@ -257,7 +216,7 @@ fn ended(nan: &[usize], high: &[usize], log_every: u64, change: impl Fn(&mut Tra
         change(config);
         config.log_every = log_every;
     });
-    let checkpoint = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    let checkpoint = toys::newest(dir.path());
     let state = &checkpoint.state;
     let counts = [state.step, state.samples, state.epoch, state.cursor as u64, state.guard.incidents];
     let mut numbers: Vec<f64> = counts.into_iter().map(|count| count as f64).collect();
@@ -339,62 +298,17 @@ fn early_stopping_watches_any_metric_in_either_direction() {
     assert!(error.contains("early_stopping.greater_is_better") && error.contains("lower is better"), "{error}");
 }
 
-/// As [`Poisoned`], and says which way its own metric is better.
-struct Judged(Poisoned, Option<Direction>);
-
-impl Objective for Judged {
-    type Model = Partial;
-    type Batch = usize;
-    type Input = Tensor<2>;
-
-    fn samples(&self, batch: &usize) -> usize {
-        self.0.samples(batch)
-    }
-
-    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
-        self.0.loss_terms(batch)
-    }
-
-    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
-        self.0.upload(batch, device)
-    }
-
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, d: &Device) -> Result<Vec<LossSum>, BoxError> {
-        self.0.losses(model, batch, one, d)
-    }
-
-    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
-        self.0.evaluate(model, metrics)
-    }
-
-    fn direction(&self, metric: &str) -> Option<Direction> {
-        direction_of(metric).or(self.1)
-    }
-
-    fn export(&self, model: &Partial, directory: &Path) -> Result<(), BoxError> {
-        self.0.export(model, directory)
-    }
-}
-
 #[test]
 fn the_best_model_is_that_of_the_metrics_own_direction() {
     let run = |direction: Option<Direction>| {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut config = TrainConfig { max_steps: Some(60), ema_decay: Some(0.5), ..Default::default() };
-        config.optimizer.warmup_steps = 1;
-        (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
+        let mut config = TrainConfig { ema_decay: Some(0.5), ..run_of(60) };
         config.evaluate = EvaluateConfig { every: 20, metrics: vec!["size".into()] };
         config.checkpoint = CheckpointConfig { every: 20, keep_last: 1, metric: "size".into(), ..Default::default() };
-        let objective = Judged(Poisoned { nan: vec![], high: vec![], seen: Arc::default() }, direction);
-        let one = LinearConfig::new(1, 1).with_initializer(Initializer::Ones);
-        let model = Partial { used: one.init(&Device::default()), late: None, unused: None };
-        let summary = Learner::builder(config, objective, model, dir.path())
-            .with_device(Device::default())
-            .with_seed(1)
-            .build()
-            .train(&Hundred)?;
+        let toy = Poisoned { nan: vec![], high: vec![], seen: Arc::default(), direction };
+        let summary = toys::learner(config, toy, Partial::of(1.0), dir.path()).train(&Hundred)?;
         let kept = [20, 40, 60].map(|step| dir.path().join(format!("checkpoints/step-{step:08}")).is_dir());
-        let state = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
+        let state = toys::newest(dir.path()).state;
         let best_ema = state.best_ema.expect("judged").1;
         Ok::<_, TrainError>((summary.best.expect("judged").1, best_ema, kept, summary.directions["size"]))
     };
@@ -415,21 +329,14 @@ fn the_average_of_the_weights_is_judged_and_saved_beside_them() {
         config.evaluate.every = 20;
     });
     result.expect("trained");
-    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
     let sizes = |split: &str| -> Vec<f64> {
-        let split = format!("\"{split}\"");
-        let lines = metrics.lines().filter(|line| line.contains(&split));
-        lines
-            .map(|line| {
-                serde_json::from_str::<serde_json::Value>(line).expect("JSON")["size"].as_f64().expect("a size")
-            })
-            .collect()
+        toys::lines(dir.path(), split).iter().map(|line| line["size"].as_f64().expect("a size")).collect()
     };
     let (valid, averaged) = (sizes("valid"), sizes("valid_ema"));
     assert_eq!((valid.len(), averaged.len()), (4, 3), "before the first step there is no average");
     assert!(valid[1..].iter().zip(&averaged).all(|(now, average)| average > now), "it lags: {valid:?} {averaged:?}");
     assert!(dir.path().join("best").is_dir() && dir.path().join("best_ema").is_dir());
-    let checkpoint = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint");
+    let checkpoint = toys::newest(dir.path());
     let ema = checkpoint.ema.expect("averages").read("used.weight").expect("a weight").data[0];
     assert!((f64::from(ema.abs()) - averaged[2]).abs() < 1e-6);
 }

@@ -23,11 +23,7 @@ fn spellings_travel_with_the_model_and_a_metric_without_them_says_so() {
     judged(&place);
     let spellings = r#"{"colour": "color"}"#;
     place.write("model/normalizer.json", spellings);
-    let run = |more: &[&str]| {
-        let outcome = place.run(more);
-        assert_eq!(outcome.status, Some(0), "{outcome:?}");
-        outcome
-    };
+    let run = |more: &[&str]| place.run(more).succeeded();
     let english = [&FROM_MODEL[..], &["--set", "data.normalizer=english", "--set", "train.max_steps=3"]].concat();
     let train = [&["train", "--config", "tiny.yaml"], &english[..]].concat();
     let says = |text: &str| text.contains("has no spelling map") && text.contains("`data.spellings`");
@@ -61,8 +57,7 @@ fn a_model_with_a_bias_that_is_no_number_is_not_judged_by_a_finite_loss() {
     judged(&place);
     let eval = [&["eval", "--config", "tiny.yaml"], &FROM_MODEL[..]].concat();
     let loss = || {
-        let outcome = place.run(&eval);
-        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        let outcome = place.run(&eval).succeeded();
         serde_json::from_str::<serde_json::Value>(outcome.stdout.trim()).expect("JSON")["loss"].as_f64()
     };
     assert!(loss().is_some());

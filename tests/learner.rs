@@ -1,6 +1,5 @@
 //! What the Learner asks of a model and a loss, and what it writes down of them.
 
-use burn::nn::{Initializer, LinearConfig};
 use burn::tensor::{Device, Tensor};
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,10 +10,10 @@ use std::time::Duration;
 use undertone::phases::RunError;
 use undertone::store::{parameters, set_trainable};
 use undertone::train::{
-    BatchStream, Batches, BoxError, Checkpoints, Contents, Evaluation, Learner, LossSum, LossTerm, Objective,
-    StepOutcome, Summary, TrainConfig, TrainError, TrainState,
+    BatchStream, Batches, BoxError, Checkpoints, Contents, Learner, LossSum, LossTerm, StepOutcome, Summary,
+    TrainConfig, TrainError, TrainState,
 };
-use undertone_tests::toys::{Hundred, Partial, Zero, logged};
+use undertone_tests::toys::{self, Hundred, OnPartial, Partial, Toy, Zero, logged, metrics, run_of};
 
 /// Says that there is a batch, and has none in any epoch.
 struct Empty;
@@ -39,10 +38,8 @@ fn epochs_without_a_batch_end_a_run_instead_of_following_each_other_for_ever() {
     assert!(matches!(error, TrainError::NoData), "{error}");
 }
 
-fn learner(model: Partial, steps: u64, dir: &Path) -> Learner<Zero> {
-    let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
-    config.optimizer.warmup_steps = 1;
-    Learner::builder(config, Zero, model, dir).with_device(Device::default()).with_seed(1).build()
+fn learner(model: Partial, steps: u64, dir: &Path) -> Learner<OnPartial<Zero>> {
+    toys::learner(run_of(steps), Zero, model, dir)
 }
 
 #[test]
@@ -58,64 +55,31 @@ fn a_parameter_that_never_gets_a_gradient_is_refused_by_name() {
 /// Its second term goes through `late`, and comes up from the batch of this number on.
 struct Rare(usize);
 
-impl Objective for Rare {
-    type Model = Partial;
-    type Batch = usize;
-    type Input = Tensor<2>;
-
-    fn samples(&self, _: &usize) -> usize {
-        1
-    }
-
-    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
+impl Toy for Rare {
+    fn loss_terms(&self, batch: usize) -> Vec<LossTerm> {
         let term = |name: &'static str, count| LossTerm { name: name.into(), weight: 1.0, count };
-        vec![term("often", 1.0), term("rare", f64::from(u8::from(*batch >= self.0)))]
+        vec![term("often", 1.0), term("rare", f64::from(u8::from(batch >= self.0)))]
     }
 
-    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
-        Zero.upload(batch, device)
-    }
-
-    fn losses(
-        &self,
-        model: &Partial,
-        batch: &usize,
-        one: Tensor<2>,
-        device: &Device,
-    ) -> Result<Vec<LossSum>, BoxError> {
+    fn losses(&self, model: &Partial, batch: usize, one: Tensor<2>) -> Result<Vec<LossSum>, BoxError> {
         let rare = match &model.late {
-            Some(late) if *batch >= self.0 => late.forward(one.clone()).square().sum(),
-            _ => Tensor::zeros([1], device),
+            Some(late) if batch >= self.0 => late.forward(one.clone()).square().sum(),
+            _ => Tensor::zeros([1], &one.device()),
         };
         Ok(vec![("often".into(), model.used.forward(one).square().sum()), ("rare".into(), rare)])
-    }
-
-    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
-        Zero.evaluate(model, metrics)
-    }
-
-    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
-        Ok(())
     }
 }
 
 #[test]
 fn a_parameter_that_few_samples_reach_is_given_time_and_its_term_is_not_logged_as_zero() {
-    let mut config = TrainConfig { max_steps: Some(50), log_every: 1, ..Default::default() };
-    config.optimizer.warmup_steps = 1;
     let train = |model: Partial, dir: &Path| {
-        Learner::builder(config.clone(), Rare(30), model, dir)
-            .with_device(Device::default())
-            .with_seed(1)
-            .build()
-            .train(&Hundred)
+        let config = TrainConfig { log_every: 1, ..run_of(50) };
+        toys::learner(config, Rare(30), model, dir).train(&Hundred)
     };
     let dir = tempfile::tempdir().expect("a directory");
     let device = Device::default();
     assert_eq!(train(Partial::new(true, false, &device), dir.path()).expect("trained").steps, 50);
-    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
-    let there: Vec<bool> =
-        metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| l.contains("\"rare\"")).collect();
+    let there: Vec<bool> = toys::lines(dir.path(), "train").iter().map(|line| line.get("rare").is_some()).collect();
     assert_eq!(there, (0..50).map(|step| step >= 30).collect::<Vec<_>>());
     // Once every term has been heard, what still has no gradient never will.
     let dir = tempfile::tempdir().expect("a directory");
@@ -170,18 +134,10 @@ fn a_run_does_not_go_on_with_other_frozen_weights() {
 fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
     let dir = tempfile::tempdir().expect("a directory");
     // A hundred batches in windows of three: the last window of the epoch has one.
-    let mut config = TrainConfig { max_steps: Some(35), accumulation: 3, log_every: 1, ..Default::default() };
-    config.optimizer.warmup_steps = 1;
+    let config = TrainConfig { accumulation: 3, log_every: 1, ..run_of(35) };
     let model = Partial::new(false, false, &Device::default());
-    Learner::builder(config, Zero, model, dir.path())
-        .with_device(Device::default())
-        .with_seed(1)
-        .build()
-        .train(&Hundred)
-        .expect("trained");
-    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
-    let lines: Vec<serde_json::Value> =
-        metrics.lines().filter(|l| l.contains("\"train\"")).map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    toys::learner(config, Zero, model, dir.path()).train(&Hundred).expect("trained");
+    let lines = toys::lines(dir.path(), "train");
     let numbers: Vec<f64> = lines.iter().map(|line| line["number"].as_f64().expect("a number")).collect();
     let last = (1..=33).map(|step| f64::from(3 * step - 1)).chain([99.0, 2.0]);
     assert_eq!(numbers, last.collect::<Vec<_>>());
@@ -198,57 +154,32 @@ struct Terms {
     counts: Vec<f64>,
 }
 
-impl Objective for Terms {
-    type Model = Partial;
-    type Batch = usize;
-    type Input = Tensor<2>;
-
-    fn samples(&self, _: &usize) -> usize {
-        1
-    }
-
+impl Toy for Terms {
     /// The first term counts as many more as the batch's number says.
-    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
-        let names = (self.names)(*batch).into_iter().chain(["style"]);
+    fn loss_terms(&self, batch: usize) -> Vec<LossTerm> {
+        let names = (self.names)(batch).into_iter().chain(["style"]);
         let term = |(name, count): (&'static str, &f64)| LossTerm { name: name.into(), weight: 0.5, count: *count };
         let mut terms: Vec<LossTerm> = names.zip(&self.counts).map(term).collect();
-        terms[0].count += *batch as f64;
+        terms[0].count += batch as f64;
         terms
     }
 
-    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
-        Zero.upload(batch, device)
-    }
-
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
+    fn losses(&self, model: &Partial, batch: usize, one: Tensor<2>) -> Result<Vec<LossSum>, BoxError> {
         let square = model.used.forward(one).square().sum() + (batch % 3 + 1) as f64;
-        let names = (self.names)(*batch).into_iter();
+        let names = (self.names)(batch).into_iter();
         Ok(names.map(|name| (name.into(), square.clone())).collect())
-    }
-
-    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
-        Zero.evaluate(model, metrics)
-    }
-
-    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
-        Ok(())
     }
 }
 
 /// Twelve steps of two batches each on `terms`, with a line every `log_every`, from where the run in `dir` stands; it is
 /// interrupted after the step `stop`.
 fn terms(terms: Terms, log_every: u64, dir: &Path, stop: Option<u64>) -> Result<Summary, TrainError> {
-    let mut config = TrainConfig { max_steps: Some(12), accumulation: 2, log_every, ..Default::default() };
-    config.optimizer.warmup_steps = 1;
+    let mut config = TrainConfig { accumulation: 2, log_every, ..run_of(12) };
     config.checkpoint.every = 1;
     let stopped = Arc::new(AtomicBool::new(false));
     let batches = Stopping { after: stop.map(|step| 2 * step as usize), interrupt: stopped.clone() };
     // The same weights every time, whatever other tests draw from the device's random numbers.
-    let device = Device::default();
-    let used = LinearConfig::new(1, 1).with_initializer(Initializer::Constant { value: 0.5 }).init(&device);
-    let model = Partial { used, late: None, unused: None };
-    let mut learner =
-        Learner::builder(config, terms, model, dir).with_device(device).with_seed(1).with_interrupt(stopped).build();
+    let mut learner = toys::builder(config, terms, Partial::of(0.5), dir).with_interrupt(stopped).build();
     learner.resume()?;
     learner.train(&batches)
 }
@@ -324,7 +255,6 @@ fn a_line_has_the_loss_of_all_steps_since_the_line_before_it() {
 #[test]
 fn a_run_interrupted_between_two_lines_writes_the_lines_of_one_that_was_not() {
     let objective = || Terms { names: |_| vec!["text", "style"], counts: vec![1.0, 2.0] };
-    let metrics = |dir: &Path| std::fs::read_to_string(dir.join("metrics.jsonl")).expect("metrics");
     let whole = tempfile::tempdir().expect("a directory");
     terms(objective(), 5, whole.path(), None).expect("trained");
     for stop in 1..12 {
@@ -363,41 +293,15 @@ fn steps_of_a_loop_of_ones_own_are_those_of_training() {
 /// Notes which threads compute batches.
 struct Threads(Mutex<HashSet<ThreadId>>);
 
-impl Objective for Threads {
-    type Model = Partial;
-    type Batch = usize;
-    type Input = Tensor<2>;
-
-    fn samples(&self, batch: &usize) -> usize {
-        Zero.samples(batch)
-    }
-
-    fn loss_terms(&self, batch: &usize) -> Vec<LossTerm> {
-        Zero.loss_terms(batch)
-    }
-
-    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
+impl Toy for Threads {
+    fn look_at(&self, _: usize) -> Result<(), BoxError> {
         self.0.lock().expect("no panic").insert(std::thread::current().id());
         std::thread::sleep(Duration::from_millis(20));
-        Zero.upload(batch, device)
-    }
-
-    fn losses(
-        &self,
-        model: &Partial,
-        batch: &usize,
-        one: Tensor<2>,
-        device: &Device,
-    ) -> Result<Vec<LossSum>, BoxError> {
-        if *batch == 99 { Err("the last one".into()) } else { Zero.losses(model, batch, one, device) }
-    }
-
-    fn evaluate(&self, model: &Partial, metrics: &[String]) -> Result<Evaluation, BoxError> {
-        Zero.evaluate(model, metrics)
-    }
-
-    fn export(&self, _: &Partial, _: &Path) -> Result<(), BoxError> {
         Ok(())
+    }
+
+    fn losses(&self, model: &Partial, batch: usize, one: Tensor<2>) -> Result<Vec<LossSum>, BoxError> {
+        if batch == 99 { Err("the last one".into()) } else { Zero.losses(model, batch, one) }
     }
 }
 
@@ -406,17 +310,14 @@ fn batches_of_a_step_are_computed_side_by_side_once_a_step_has_shown_what_one_ne
     let dir = tempfile::tempdir().expect("a directory");
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads");
     pool.install(|| {
-        let mut config = TrainConfig { max_steps: Some(5), ..Default::default() };
-        config.optimizer.warmup_steps = 1;
         let model = Partial::new(false, false, &Device::flex());
-        let objective = Threads(Mutex::default());
-        let mut learner =
-            Learner::builder(config, objective, model, dir.path()).with_device(Device::flex()).with_seed(1).build();
+        let toy = Threads(Mutex::default());
+        let mut learner = toys::builder(run_of(5), toy, model, dir.path()).with_device(Device::flex()).build();
         for computing in [1, 4, 4] {
             let (outcome, report) = learner.step(&mut [0, 1, 2]).expect("a step");
             assert_eq!((outcome, report.samples), (StepOutcome::Taken, 3));
             // The first step's thread, and one of each group.
-            assert_eq!(learner.objective().0.lock().expect("no panic").len(), computing);
+            assert_eq!(learner.objective().0.0.lock().expect("no panic").len(), computing);
         }
         let error = learner.step(&mut [3, 99, 4]).expect_err("refused").to_string();
         assert!(error.contains("the last one"), "{error}");

@@ -1,6 +1,7 @@
 //! What the tests share: an experiment that takes seconds, a place to run it in, the command line as a process, and
 //! the answers of reference implementations.
 
+pub mod model_folder;
 pub mod reference;
 pub mod runs;
 pub mod toys;
@@ -110,6 +111,13 @@ impl Outcome {
         let output = command.output().expect("a process");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         Self { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// The same, of a process that succeeded.
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.status, Some(0), "{self:?}");
+        self
     }
 
     /// Exit status 2, and a last line on standard error that is an error and names every culprit.

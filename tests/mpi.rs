@@ -40,8 +40,7 @@ fn outcome(output: Output) -> Outcome {
 /// Trains `text.yaml` to its end.
 fn train_texts(place: &Place, count: usize, more: &[&str]) {
     let args = [&["train", "--config", "text.yaml"], more].concat();
-    let outcome = outcome(mpirun(place, count, &args).output().expect("mpirun is there"));
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    outcome(mpirun(place, count, &args).output().expect("mpirun is there")).succeeded();
 }
 
 /// Runs them to their end.
@@ -55,8 +54,7 @@ fn run(place: &Place, count: usize, settings: &[&str]) -> Outcome {
 }
 
 fn trained(place: &Place, count: usize, settings: &[&str]) {
-    let outcome = run(place, count, settings);
-    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    run(place, count, settings).succeeded();
 }
 
 fn place() -> Place {

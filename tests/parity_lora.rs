@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use undertone::model::adaptable::{Adaptable, Site, adapt, load_adapter};
 use undertone::model::adapters::Gates;
 use undertone::model::adapters::lora::{LoraBank, LoraConfig};
+use undertone::model::peft::PeftLora;
 use undertone::model::text::{PretrainedText, tensor_name};
 use undertone::model::whisper::WhisperConfig;
-use undertone::store::{TensorFile, load_parameters};
+use undertone::store::{HostTensor, TensorFile, load_parameters};
 use undertone_tests::reference::{Expected, assert_close, fixture, gradients, values};
 
 /// An adapter as PEFT saved it, and its expected answers.
@@ -130,4 +131,29 @@ fn one_adapter_in_the_bank_equals_pefts_lora_on_whisper() {
         let found = of_adapter(&model, 0, gradients(&model, &loss.backward()), str::to_owned);
         assert_eq!(io.assert_gradients(&found, str::to_owned), found.len());
     }
+}
+
+/// A LoRA that PEFT saved, with ranks and alphas by pattern, rank stabilisation, trained biases and a whole layer, gives
+/// the parameters of PEFT's `merge_and_unload`. Made by `fixtures/whisper/peft_in.py`.
+#[test]
+fn an_adapter_that_peft_saved_is_merged_as_peft_merges_it() {
+    let dir = fixture("whisper/lora-in");
+    let base = TensorFile::open(&fixture("whisper/tiny-80").join("model.safetensors")).expect("the base");
+    let read = |name: &String| (name.clone(), base.read(name).expect(name));
+    let before: BTreeMap<String, HostTensor> = base.names().iter().map(read).collect();
+    let mut after = before.clone();
+    PeftLora::open(&dir).expect("PEFT's").merge(&mut after, |name| Some(name.to_owned())).expect("merged");
+    let expected = TensorFile::open(&dir.join("merged.safetensors")).expect("PEFT's");
+    let names = expected.names();
+    for (name, value) in &after {
+        if !names.contains(name) {
+            assert_eq!(value, &before[name], "{name} is not adapted");
+            continue;
+        }
+        let there = expected.read(name).expect(name);
+        let furthest = value.data.iter().zip(&there.data).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(furthest < 1e-6, "{name}: {furthest}");
+        assert_ne!(value, &before[name], "{name}");
+    }
+    assert_eq!(names.len(), 14);
 }

@@ -1,63 +1,23 @@
 //! Text encoders' folders in the Hugging Face layout: reading, writing, and what travels with them.
 
 use burn::tensor::Device;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
 use undertone::model::adaptable::adapt;
 use undertone::model::adapters::lora::LoraConfig;
 use undertone::model::text::{PretrainedText, TextEncoderConfig, tensor_name};
 use undertone::store::{Dtype, HostTensor, parameters};
+use undertone_tests::model_folder::{Folder, read_json};
 use undertone_tests::reference::fixture;
 use undertone_tests::{change_tensors, tensors};
 
-/// A copy of a fixture.
-struct Folder {
-    dir: TempDir,
-}
-
-impl Folder {
-    fn copy(name: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let this = Self { dir };
-        std::fs::create_dir(this.path()).expect("a directory");
-        for entry in std::fs::read_dir(fixture("text").join(name)).expect("listed") {
-            let entry = entry.expect("an entry");
-            if !["io.safetensors", "texts.json"].iter().any(|name| entry.file_name() == *name) {
-                std::fs::copy(entry.path(), this.path().join(entry.file_name())).expect("copied");
-            }
-        }
-        this
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("model")
-    }
-
-    fn json(&self, name: &str) -> Value {
-        read_json(&self.path().join(name))
-    }
-
-    fn write_json(&self, name: &str, value: &Value) {
-        std::fs::write(self.path().join(name), value.to_string()).expect("written");
-    }
-
-    fn load(&self) -> PretrainedText {
-        load(&self.path()).expect("a model")
-    }
-
-    fn refusal(&self) -> String {
-        load(&self.path()).expect_err("refused")
-    }
+fn copy(name: &str) -> Folder<PretrainedText> {
+    Folder::copy(&fixture("text").join(name), &["io.safetensors", "texts.json"], load)
 }
 
 fn load(path: &Path) -> Result<PretrainedText, String> {
     PretrainedText::load(path, &Device::default()).map_err(|e| e.to_string())
-}
-
-fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).expect("read")).expect("JSON")
 }
 
 /// The parameters under their names in files.
@@ -68,14 +28,8 @@ fn named(text: &PretrainedText) -> BTreeMap<String, HostTensor> {
 #[test]
 fn every_tensor_of_the_encoder_is_read_and_no_head() {
     for (name, prefix) in [("bert", "bert."), ("roberta", "")] {
-        let folder = Folder::copy(name);
-        let mut stored = BTreeMap::new();
-        for entry in std::fs::read_dir(folder.path()).expect("listed") {
-            let path = entry.expect("an entry").path();
-            if path.extension().is_some_and(|e| e == "safetensors") {
-                stored.extend(tensors(&path));
-            }
-        }
+        let folder = copy(name);
+        let stored = folder.stored();
         let all = stored.len();
         let of_encoder = stored.into_iter().filter_map(|(name, tensor)| {
             let name = name.strip_prefix(prefix)?.to_owned();
@@ -90,13 +44,13 @@ fn every_tensor_of_the_encoder_is_read_and_no_head() {
 #[test]
 fn a_folder_comes_back_bit_by_bit_with_what_the_crate_does_not_know() {
     for (name, architecture) in [("bert", "BertModel"), ("roberta", "RobertaModel")] {
-        let folder = Folder::copy(name);
+        let folder = copy(name);
         let mut config = folder.json("config.json");
         config["their_key"] = json!({"kept": true});
         folder.write_json("config.json", &config);
-        std::fs::write(folder.path().join("vocab.txt"), "[PAD]\n").expect("written");
+        folder.write("vocab.txt", "[PAD]\n");
         let text = folder.load();
-        let copy = folder.dir.path().join("copy");
+        let copy = folder.beside("copy");
         text.save(&copy, Dtype::F32).expect("saved");
         assert!(tensors(&copy.join("model.safetensors")) == named(&text), "{name}");
         let again = load(&copy).expect("a model");
@@ -117,12 +71,12 @@ fn a_folder_comes_back_bit_by_bit_with_what_the_crate_does_not_know() {
 
 #[test]
 fn a_fresh_model_takes_its_vocabulary_from_the_tokenizer() {
-    let folder = Folder::copy("roberta");
+    let folder = copy("roberta");
     let PretrainedText { config, tokenizer, .. } = folder.load();
     let fresh = TextEncoderConfig { vocab_size: 1000, pad_token_id: 900, ..config };
     let text = PretrainedText::init(fresh, tokenizer, &Device::default()).expect("a model");
     assert_eq!((text.config.vocab_size, text.config.pad_token_id), (29, 1));
-    let copy = folder.dir.path().join("copy");
+    let copy = folder.beside("copy");
     text.save(&copy, Dtype::F32).expect("saved");
     let again = load(&copy).expect("a model");
     assert!(named(&again) == named(&text) && again.config == text.config);
@@ -130,7 +84,7 @@ fn a_fresh_model_takes_its_vocabulary_from_the_tokenizer() {
 
 #[test]
 fn sizes_that_the_weights_do_not_have_are_refused_by_key_before_anything_is_made() {
-    let folder = Folder::copy("bert");
+    let folder = copy("bert");
     let whole = folder.json("config.json");
     for (key, large) in [
         ("hidden_size", 8_000_000_u64),
@@ -156,7 +110,7 @@ fn sizes_that_the_weights_do_not_have_are_refused_by_key_before_anything_is_made
 
 #[test]
 fn the_first_checkpoints_called_scale_and_shift_gamma_and_beta() {
-    let folder = Folder::copy("roberta");
+    let folder = copy("roberta");
     let before = named(&folder.load());
     change_tensors(&folder.path().join("model.safetensors"), |tensors| {
         let old = std::mem::take(tensors);
@@ -172,19 +126,19 @@ fn the_first_checkpoints_called_scale_and_shift_gamma_and_beta() {
 
 #[test]
 fn adapters_are_not_written_with_the_encoder() {
-    let folder = Folder::copy("bert");
+    let folder = copy("bert");
     let mut text = folder.load();
     let before = named(&text);
     let adapter = LoraConfig { target_modules: vec!["query".into()], ..Default::default() };
     adapt(&mut text.model, &[adapter], 0, &Device::default()).expect("adapted");
-    let copy = folder.dir.path().join("copy");
+    let copy = folder.beside("copy");
     text.save(&copy, Dtype::F32).expect("saved");
     assert!(tensors(&copy.join("model.safetensors")) == before);
 }
 
 #[test]
 fn a_missing_tensor_is_named_with_its_file() {
-    let folder = Folder::copy("roberta");
+    let folder = copy("roberta");
     let name = "encoder.layer.0.attention.self.key.bias";
     change_tensors(&folder.path().join("model.safetensors"), |tensors| assert!(tensors.remove(name).is_some()));
     let error = folder.refusal();
@@ -193,7 +147,7 @@ fn a_missing_tensor_is_named_with_its_file() {
 
 #[test]
 fn anothers_tokenizer_is_refused() {
-    let folder = Folder::copy("roberta");
+    let folder = copy("roberta");
     let mut config = folder.json("config.json");
     config["vocab_size"] = json!(20);
     folder.write_json("config.json", &config);
@@ -218,7 +172,7 @@ fn anothers_tokenizer_is_refused() {
 
 #[test]
 fn anothers_configuration_is_refused_with_its_file_and_key() {
-    let folder = Folder::copy("bert");
+    let folder = copy("bert");
     let mut config = folder.json("config.json");
     config["hidden_act"] = json!("gelu_new");
     folder.write_json("config.json", &config);

@@ -5,10 +5,10 @@ use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use undertone::train::{
-    BackendFailure, BatchStream, Batches, BoxError, Checkpoints, EvaluateConfig, Evaluation, Learner, LossSum,
-    LossTerm, Objective, OnNan, TrainConfig, TrainError, catch_backend_failure,
+    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, OnNan, TrainError,
+    catch_backend_failure,
 };
-use undertone_tests::toys::{Hundred, Partial, Zero, logged};
+use undertone_tests::toys::{self, Hundred, OnPartial, Partial, Toy, evaluation, judged_run_of, logged, square};
 
 /// Judged by a list of error rates, one after the other; what is exported says which of them it was. Its batch of number
 /// `broken` cannot be trained on, and that of number `nan` gives a loss that is no number.
@@ -19,55 +19,33 @@ struct Scripted {
     nan: Option<usize>,
 }
 
-impl Objective for Scripted {
-    type Model = Partial;
-    type Batch = usize;
-    type Input = Tensor<2>;
-
-    fn samples(&self, _: &usize) -> usize {
-        1
+impl Toy for Scripted {
+    fn look_at(&self, batch: usize) -> Result<(), BoxError> {
+        if self.broken == Some(batch) { Err(format!("batch {batch} is broken").into()) } else { Ok(()) }
     }
 
-    fn loss_terms(&self, _: &usize) -> Vec<LossTerm> {
-        vec![LossTerm { name: "square".into(), weight: 1.0, count: 1.0 }]
+    fn losses(&self, model: &Partial, batch: usize, one: Tensor<2>) -> Result<Vec<LossSum>, BoxError> {
+        let factor = if self.nan == Some(batch) { f64::NAN } else { 1.0 };
+        Ok(square(model.used.forward(one).square().sum().mul_scalar(factor)))
     }
 
-    fn upload(&self, batch: &mut usize, device: &Device) -> Result<Tensor<2>, BoxError> {
-        if self.broken == Some(*batch) {
-            return Err(format!("batch {batch} is broken").into());
-        }
-        Zero.upload(batch, device)
+    fn evaluate(&self, _: &Partial) -> Result<Evaluation, BoxError> {
+        Ok(evaluation([("cer", self.rates[self.judged.fetch_add(1, Ordering::Relaxed)])]))
     }
 
-    fn losses(&self, model: &Partial, batch: &usize, one: Tensor<2>, _: &Device) -> Result<Vec<LossSum>, BoxError> {
-        let factor = if self.nan == Some(*batch) { f64::NAN } else { 1.0 };
-        let sum = model.used.forward(one).square().sum().mul_scalar(factor);
-        Ok(vec![("square".into(), sum)])
-    }
-
-    fn evaluate(&self, _: &Partial, _: &[String]) -> Result<Evaluation, BoxError> {
-        let rate = self.rates[self.judged.fetch_add(1, Ordering::Relaxed)];
-        Ok(Evaluation { metrics: [("cer".to_owned(), rate)].into(), ..Default::default() })
-    }
-
-    fn export(&self, _: &Partial, directory: &Path) -> Result<(), BoxError> {
+    fn export(&self, directory: &Path) -> Result<(), BoxError> {
         std::fs::create_dir_all(directory)?;
         Ok(std::fs::write(directory.join("which"), self.judged.load(Ordering::Relaxed).to_string())?)
     }
 }
 
-fn scripted(rates: &[f64], broken: Option<usize>, nan: Option<usize>, dir: &Path) -> Learner<Scripted> {
-    let mut config = TrainConfig { max_steps: Some(30), ..Default::default() };
-    config.optimizer.warmup_steps = 1;
-    (config.evaluate.metrics, config.checkpoint.metric) = (vec!["cer".into()], "cer".into());
+fn scripted(rates: &[f64], broken: Option<usize>, nan: Option<usize>, dir: &Path) -> Learner<OnPartial<Scripted>> {
+    let mut config = judged_run_of(30);
     config.checkpoint.every = 10;
-    config.evaluate = EvaluateConfig { every: 5, metrics: vec!["cer".into()] };
+    config.evaluate.every = 5;
     config.guard.on_nan = OnNan::ROLLBACK;
-    let objective = Scripted { rates: rates.to_vec(), judged: AtomicUsize::default(), broken, nan };
-    Learner::builder(config, objective, Partial::new(false, false, &Device::default()), dir)
-        .with_device(Device::default())
-        .with_seed(1)
-        .build()
+    let toy = Scripted { rates: rates.to_vec(), judged: AtomicUsize::default(), broken, nan };
+    toys::learner(config, toy, Partial::new(false, false, &Device::default()), dir)
 }
 
 #[test]
@@ -89,7 +67,7 @@ fn what_was_learned_before_an_error_is_saved_with_the_data_still_to_come() {
     let rates = [0.5; 20];
     let error = scripted(&rates, Some(17), None, dir.path()).train(&Hundred).expect_err("broken");
     assert!(error.to_string().contains("batch 17"), "{error}");
-    let state = || Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
+    let state = || toys::newest(dir.path()).state;
     assert_eq!((state().step, state().cursor), (17, 17));
     // The same error again changes nothing, and without it the run ends.
     let mut again = scripted(&rates, Some(17), None, dir.path());
@@ -142,7 +120,7 @@ fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count
         (config.guard.on_nan, config.log_every) = (OnNan::Skip { limit: 20 }, 10);
     });
     result.expect("trained");
-    let metrics = std::fs::read_to_string(dir.path().join("metrics.jsonl")).expect("metrics");
+    let metrics = toys::metrics(dir.path());
     let first = metrics.lines().find(|line| line.contains("\"train\"")).expect("a line");
     assert!(first.contains("\"loss\":null"), "no step of these had a loss: {first}");
 }
@@ -155,7 +133,7 @@ fn what_was_learned_before_memory_ran_out_is_saved() {
     let failure = catch_backend_failure(|| learner.train(&batches)).expect_err("no memory");
     assert!(matches!(failure, BackendFailure::OutOfMemory(said) if said.contains("out of device memory")));
     learner.rescue();
-    let state = Checkpoints::new(dir.path().join("checkpoints")).newest().0.expect("a checkpoint").state;
+    let state = toys::newest(dir.path()).state;
     assert_eq!((state.step, state.cursor), (17, 17));
     drop(learner);
     let mut again = scripted(&[0.5; 20], None, None, dir.path());

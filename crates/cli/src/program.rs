@@ -7,6 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use undertone::phases::Experiment;
 use undertone::train::{catch_backend_failure, silence_backend_failures};
 
 /// A program with Undertone's commands, and optionally with others.
@@ -68,6 +69,16 @@ pub fn find_config(config: &Path) -> PathBuf {
         Some(shipped) if !config.exists() && shipped.exists() => shipped,
         _ => config.to_owned(),
     }
+}
+
+/// Loads a configuration, from where [`find_config`] finds it.
+pub fn load_config(config: &Path, settings: &[String]) -> Result<Experiment, Failure> {
+    Experiment::load(Some(&find_config(config)), settings).map_err(Failure::bad_input)
+}
+
+/// Loads the configuration of the run in a directory.
+pub fn load_run(run: &Path, settings: &[String]) -> Result<Experiment, Failure> {
+    Experiment::of_run(run, settings).map_err(Failure::bad_input)
 }
 
 /// Prints the requested help, or the error in the arguments.

@@ -1,25 +1,19 @@
 //! A program with a type of adapter of somebody's own, (IA)³: trained through all phases, evaluated, merged and used.
 
+mod common;
+
+use common::{UNDERTONE, example, outcome, succeed};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use undertone_tests::runs::two_tasks;
 use undertone_tests::{CLIPS, Outcome, Place, change_tensors, tensors, wav, write_model};
 
-const UNDERTONE: &str = env!("CARGO_BIN_EXE_undertone");
-
-/// The example of a program with an adapter of its own, which cargo builds along with the tests.
 fn plugin() -> PathBuf {
-    Path::new(UNDERTONE).with_file_name("examples").join("adapter")
-}
-
-fn outcome(place: &Place, program: &Path, args: &[&str]) -> Outcome {
-    Outcome::of(&mut place.program(program, args))
+    example("adapter")
 }
 
 fn ran(place: &Place, args: &[&str]) -> Outcome {
-    let outcome = outcome(place, &plugin(), args);
-    assert_eq!(outcome.status, Some(0), "{args:?}: {outcome:?}");
-    outcome
+    succeed(place, "adapter", args)
 }
 
 const LORA: &str = "lora: {r: 2, lora_alpha: 4, lora_dropout: 0.1, target_modules: [q_proj, fc1]}";

@@ -1,17 +1,12 @@
 //! A speech backbone of somebody's own: an encoder that is trained by CTC, with every command.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use common::{example, outcome, succeed};
 use undertone_tests::{Outcome, Place};
 
-/// The example of a program with a backbone of its own, which cargo builds along with the tests.
-fn ctc() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_undertone")).with_file_name("examples").join("ctc")
-}
-
-fn succeed(place: &Place, args: &[&str]) -> Outcome {
-    let outcome = Outcome::of(&mut place.program(&ctc(), args));
-    assert_eq!(outcome.status, Some(0), "{args:?}: {outcome:?}");
-    outcome
+fn ctc(place: &Place, args: &[&str]) -> Outcome {
+    succeed(place, "ctc", args)
 }
 
 /// A new model with a window of three seconds, whose `config.json` names its architecture.
@@ -41,17 +36,17 @@ train:
 fn an_encoder_is_fine_tuned_by_ctc() {
     let place = place();
     place.write("whole.yaml", WHOLE);
-    let trained = succeed(&place, &["train", "--config", "whole.yaml"]);
+    let trained = ctc(&place, &["train", "--config", "whole.yaml"]);
     assert!(trained.stdout.contains("cer"), "{trained:?}");
     for file in ["config.json", "model.safetensors"] {
         assert!(place.path("runs/whole/best").join(file).is_file(), "{file} is saved");
     }
-    let judged = succeed(&place, &["eval", "--run", "runs/whole"]);
+    let judged = ctc(&place, &["eval", "--run", "runs/whole"]);
     assert!(judged.stdout.contains("\"cer\"") && judged.stdout.contains("\"loss\""), "{judged:?}");
     undertone::data::audio::write_wav(&place.path("call.wav"), &vec![0.1; 64_000]).expect("written");
-    let answered = succeed(&place, &["predict", "--run", "runs/whole", "--audio", "call.wav", "--format", "json"]);
+    let answered = ctc(&place, &["predict", "--run", "runs/whole", "--audio", "call.wav", "--format", "json"]);
     assert!(answered.stdout.lines().count() > 1, "four seconds are more than a window: {answered:?}");
-    let resumed = succeed(&place, &["train", "--config", "whole.yaml", "--resume", "--set", "train.max_steps=5"]);
+    let resumed = ctc(&place, &["train", "--config", "whole.yaml", "--resume", "--set", "train.max_steps=5"]);
     assert!(resumed.stdout.contains("cer"), "{resumed:?}");
 }
 
@@ -83,12 +78,12 @@ phases: {1: {train: {max_steps: 3}}, 2: {train: {max_steps: 3}}, 3: {train: {max
 fn adapters_and_a_router_are_trained_on_it() {
     let place = place();
     place.write("tasks.yaml", TASKS);
-    let trained = succeed(&place, &["train", "--config", "tasks.yaml"]);
+    let trained = ctc(&place, &["train", "--config", "tasks.yaml"]);
     assert!(trained.stdout.contains("slow.cer"), "{trained:?}");
-    let judged = succeed(&place, &["eval", "--run", "runs/tasks/phase3", "--task", "fast", "--split", "valid"]);
+    let judged = ctc(&place, &["eval", "--run", "runs/tasks/phase3", "--task", "fast", "--split", "valid"]);
     assert!(judged.stdout.contains("cer"), "{judged:?}");
     undertone::data::audio::write_wav(&place.path("call.wav"), &vec![0.1; 16_000]).expect("written");
-    let answered = succeed(&place, &["predict", "--run", "runs/tasks", "--audio", "call.wav"]);
+    let answered = ctc(&place, &["predict", "--run", "runs/tasks", "--audio", "call.wav"]);
     assert!(answered.stdout.contains("slow") && answered.stdout.contains("fast"), "{answered:?}");
 }
 
@@ -98,7 +93,7 @@ fn what_ctc_has_not_is_refused_in_a_sentence() {
     place.write("whole.yaml", WHOLE);
     let refused = |args: &[&str], culprits: &[&str]| {
         let all = [&["train", "--config", "whole.yaml", "--set"], args].concat();
-        Outcome::of(&mut place.program(&ctc(), &all)).assert_refusal(culprits);
+        outcome(&place, &example("ctc"), &all).assert_refusal(culprits);
     };
     refused(&["model.backbone=bert"], &["`model.backbone`"]);
     refused(&["model.backbone=whisper"], &["type `ctc`", "`model.backbone` is `whisper`"]);

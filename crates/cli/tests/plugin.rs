@@ -1,18 +1,10 @@
 //! Programs with kinds of somebody's own: every command has them.
 
-use std::path::{Path, PathBuf};
-use undertone_tests::{Outcome, Place};
+mod common;
 
-const UNDERTONE: &str = env!("CARGO_BIN_EXE_undertone");
-
-/// The example of a program with kinds of its own, which cargo builds along with the tests.
-fn plugin() -> PathBuf {
-    Path::new(UNDERTONE).with_file_name("examples").join("plugin")
-}
-
-fn outcome(place: &Place, program: &Path, args: &[&str]) -> Outcome {
-    Outcome::of(&mut place.program(program, args))
-}
+use common::{UNDERTONE, outcome, succeed};
+use std::path::Path;
+use undertone_tests::Place;
 
 /// Two tasks whose samples, metric and optimizer are the plug-in's.
 const YAML: &str = "run: {name: dialled, dir: runs}
@@ -43,11 +35,7 @@ phases: {1: {train: {max_steps: 3}}, 2: {train: {max_steps: 3}}, 3: {train: {max
 fn a_program_with_kinds_of_its_own_has_every_command() {
     let place = Place::default();
     place.write("dialled.yaml", YAML);
-    let run = |args: &[&str]| {
-        let outcome = outcome(&place, &plugin(), args);
-        assert_eq!(outcome.status, Some(0), "{args:?}: {outcome:?}");
-        outcome
-    };
+    let run = |args: &[&str]| succeed(&place, "plugin", args);
     let trained = run(&["train", "--config", "dialled.yaml"]);
     assert!(trained.stdout.contains("short.surplus"), "{trained:?}");
     let judged = run(&["eval", "--run", "runs/dialled/phase3", "--task", "short", "--split", "valid"]);

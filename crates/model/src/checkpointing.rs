@@ -118,6 +118,7 @@ mod tests {
     use crate::adaptable::{Adaptable, adapt};
     use crate::adapters::lora::{LoraBank, LoraConfig};
     use crate::layers::Embedding;
+    use crate::testing::values;
     use crate::text::{TextEncoder, TextEncoderConfig, TextModelType};
     use crate::text_decoder::TextDecoderConfig;
     use crate::whisper::{Whisper, WhisperConfig, WhisperDecoder};
@@ -227,10 +228,6 @@ mod tests {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             self.1.push(param.val().grad(self.0).map(values));
         }
-    }
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
     }
 
     /// Returns the loss, and the gradients of all parameters and of `leaves`.

@@ -40,6 +40,9 @@ pub enum FolderError {
         /// Message of the parser.
         reason: String,
     },
+    /// There is no tokenizer.
+    #[error("`{}` has no tokenizer: it needs tokenizer.json, or vocab.json and merges.txt", .0.display())]
+    NoTokenizer(PathBuf),
     /// The configuration does not describe such a model, or the tokenizer is of another kind.
     #[error("`{}`: {source}", path.display())]
     Content {
@@ -217,7 +220,7 @@ pub fn read_files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, FolderError> 
     there.map(|(name, most)| Ok(((*name).to_owned(), read_at_most(&dir.join(name), *most)?))).collect()
 }
 
-fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>, FolderError> {
+pub(crate) fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>, FolderError> {
     let io = |source| FolderError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).map_err(io)?;

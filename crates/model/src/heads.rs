@@ -252,6 +252,7 @@ fn check_dropout(p: f64) -> Result<(), HeadConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::values;
     use burn::optim::GradientsParams;
     use burn::tensor::Int;
     use undertone_ops::{CrossEntropyOptions, cross_entropy};
@@ -264,10 +265,6 @@ mod tests {
 
     fn bools(rows: [[bool; 4]; 2], device: &Device) -> Tensor<2, Bool> {
         Tensor::from_bool(rows, device)
-    }
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
     }
 
     /// The second of two texts of four tokens has two of padding.

@@ -29,8 +29,11 @@ mod folder;
 pub mod heads;
 pub mod layers;
 pub mod limits;
+pub mod peft;
 pub mod router;
 mod shapes;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod text_decoder;
 mod tokenizer_file;

@@ -314,13 +314,10 @@ fn linear(d_in: usize, d_out: usize, device: &Device) -> Linear {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::values;
 
     fn routing(logits: [[f32; 3]; 2], confidence: [f32; 2], device: &Device) -> Routing {
         Routing { logits: Tensor::from_floats(logits, device), confidence: Tensor::from_floats(confidence, device) }
-    }
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
     }
 
     const LOGITS: [[f32; 3]; 2] = [[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]];

@@ -81,7 +81,7 @@ impl Input {
 mod tests {
     use super::*;
     use crate::runs_ahead;
-    use crate::testing::{Inputs, device, pseudo_random};
+    use crate::testing::{Inputs, device, pseudo_random, values};
     use crate::{AttentionOptions, attention, dropout, gelu, linear, residual_dropout};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
@@ -101,10 +101,6 @@ mod tests {
     }
 
     type Block = fn(Tensor<3>, Tensor<2>, Tensor<1>) -> Tensor<3>;
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
-    }
 
     /// Runs two blocks with shared weights. Returns the requested gradients of their inputs, the loss, and a random
     /// number drawn after the second block.

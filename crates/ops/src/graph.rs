@@ -275,11 +275,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, device};
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
-    }
+    use crate::testing::{assert_close, device, values};
 
     #[test]
     fn a_gradient_is_what_the_backward_pass_says() {

@@ -152,7 +152,7 @@ fn product_type(device: &Device) -> DType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{device, pseudo_random};
+    use crate::testing::{device, pseudo_random, values};
     use crate::{AttentionOptions, CrossEntropyOptions, attention, conv1d, linear, linear_cross_entropy, lora_bank};
     use burn::tensor::Int;
 
@@ -176,10 +176,6 @@ mod tests {
         let value = loss.clone().inner().into_scalar::<f32>();
         let gradients = loss.mul_scalar(loss_scale).backward();
         (value, x.grad(&gradients).expect("dx"), w.grad(&gradients).expect("dw"))
-    }
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
     }
 
     /// Largest difference as a share of the largest value.

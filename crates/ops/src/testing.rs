@@ -165,6 +165,7 @@ fn poisoned<const D: usize>(x: &Tensor<D>, poison: f32) -> Tensor<D> {
     Tensor::<1>::from_floats(values.as_slice(), &device).reshape(shape)
 }
 
-fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+/// Returns the elements of a tensor.
+pub fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     x.try_into_vec_as().expect("floats")
 }

@@ -159,13 +159,10 @@ mod tests {
     use super::*;
 
     fn experiment(settings: &[&str]) -> Experiment {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("test.yaml");
         let task = |name: &str| format!("{{name: {name}, data: {{train: {{synth: cw}}, valid: {{synth: cw}}}}}}");
         let train = "{max_steps: 100, optimizer: {warmup_steps: 1}}";
         let yaml = format!("train: {train}\ntasks: [{}, {}]", task("a"), task("b"));
-        std::fs::write(&file, yaml).expect("written");
-        Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).expect("loaded")
+        Experiment::of_yaml(&yaml, settings).expect("loaded")
     }
 
     /// Returns the keys that change, and whether each change is harmless.

@@ -71,10 +71,7 @@ fn set(value: &mut Value, path: &[String], number: &str) {
 
 /// Loads a configuration and, if it is valid, computes the first things that a run would.
 fn try_out(yaml: &Value) -> Result<(), ConfigError> {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("extreme.yaml");
-    std::fs::write(&file, serde_norway::to_string(yaml).expect("YAML")).expect("written");
-    let experiment = Experiment::load(Some(&file), &[])?;
+    let experiment = Experiment::of_yaml(&serde_norway::to_string(yaml).expect("YAML"), &[])?;
     let (data, train) = (&experiment.data, &experiment.train);
     let mut loader = data.training_loader(experiment.seed);
     loader.workers = Workers::Count(1);

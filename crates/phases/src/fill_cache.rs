@@ -1,10 +1,11 @@
 //! Filling the sample cache before training.
 
+use crate::check::places;
 use crate::run::load_speech;
-use crate::{Experiment, LongAudio, Progress, SourceConfig, SourceError, SpeechDataset, SpeechError, Split};
+use crate::{Experiment, LongAudio, Progress, RunError, SourceConfig, SpeechDataset, SpeechError, Split};
 use std::sync::Mutex;
-use undertone_data::cache::{Cache, CacheError, CacheUsage, CacheWhat};
-use undertone_ops::{DeviceError, DeviceSpec};
+use undertone_data::cache::{Cache, CacheUsage, CacheWhat};
+use undertone_ops::DeviceSpec;
 
 /// Result of filling a cache.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,54 +22,34 @@ pub struct Filled {
     pub unreadable: Vec<(String, String)>,
 }
 
-/// Reason why a cache cannot be filled.
-#[derive(Debug, thiserror::Error)]
-pub enum FillError {
-    /// The cache is off.
-    #[error("`data.cache.what` is off, so there is no cache: set it to `audio` or `features`")]
-    Off,
-    /// There are no recordings to cache.
-    #[error("`data.cache` keeps what is read of recordings, and all training and validation data is synthesised")]
-    Synthesised,
-    /// The device is not available.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The model, which determines the window, cannot be loaded.
-    #[error(transparent)]
-    Model(#[from] SourceError),
-    /// The data is unusable.
-    #[error(transparent)]
-    Data(#[from] SpeechError),
-    /// The cache cannot be used.
-    #[error("`data.cache`: {0}")]
-    Cache(#[from] CacheError),
-}
-
 /// Fills the cache of an experiment with the entries of training and validation, by the same code, so that they find
 /// them.
 ///
 /// # Errors
 /// When the cache is off, or the data cannot be used. Samples that cannot be read are listed in the result instead.
-pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Filled, FillError> {
+pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Filled, RunError> {
     if experiment.data.cache.what() == CacheWhat::Off {
-        return Err(FillError::Off);
+        return Err(RunError::CacheOff);
     }
     let mut experiment = experiment.clone();
     // An accelerator is only useful if the model has to transcribe recordings for alignment.
     if experiment.data.long_audio == LongAudio::Refuse {
         experiment.device = DeviceSpec::Cpu;
     }
-    let parts = parts(&experiment);
-    if parts.iter().all(|part| part.sources.is_empty()) {
-        return Err(FillError::Synthesised);
+    let tasks = experiment.all_tasks();
+    let mut places = places(&experiment, &tasks);
+    places.iter_mut().for_each(|place| place.sources.retain(SourceConfig::is_recorded));
+    places.retain(|place| place.split != Split::Test && !place.sources.is_empty());
+    if places.is_empty() {
+        return Err(RunError::NothingToCache);
     }
     let speech = load_speech(&experiment, &experiment.device.resolve()?)?;
     let (mut hits, mut written, mut declined) = (0, 0, 0);
     let unreadable = Mutex::new(Vec::new());
-    for part in parts.iter().filter(|part| !part.sources.is_empty()) {
-        let sources: Vec<&SourceConfig> = part.sources.iter().collect();
-        let samples = SpeechDataset::new(&experiment, &sources, &speech, part.training, part.seed)?;
-        progress.begin(&part.name, samples.pieces());
+    for place in places {
+        let sources: Vec<&SourceConfig> = place.sources.iter().collect();
+        let samples = SpeechDataset::new(&experiment, &sources, &speech, place.training(), place.seed)?;
+        progress.begin(&place.name(), samples.pieces());
         samples.keep(&|kept| {
             if let Err((name, error)) = kept {
                 let mut unreadable = unreadable.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -81,37 +62,12 @@ pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Fi
             (hits, written, declined) = (hits + counts.hits, written + counts.written, declined + counts.declined);
         }
     }
-    let usage = match experiment.data.cache.open()? {
-        Some(cache) => cache.usage()?,
+    let usage = match experiment.data.cache.open().map_err(SpeechError::from)? {
+        Some(cache) => cache.usage().map_err(SpeechError::from)?,
         None => CacheUsage::default(),
     };
     let mut unreadable = unreadable.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     // They were found in an arbitrary order.
     unreadable.sort();
     Ok(Filled { usage, hits, written, declined, unreadable })
-}
-
-/// Recordings of a split, opened as in training.
-struct Part {
-    name: String,
-    sources: Vec<SourceConfig>,
-    training: bool,
-    seed: u64,
-}
-
-fn parts(experiment: &Experiment) -> Vec<Part> {
-    let tasks = experiment.all_tasks();
-    let parts = tasks.iter().flat_map(|task| {
-        let (splits, seed) = (task.data.splits(), task.seed(experiment.seed));
-        [Split::Train, Split::Valid].map(|split| {
-            let sources = splits.sources(split).unwrap_or_default().into_iter();
-            Part {
-                name: task.part(split.name()),
-                sources: sources.filter(SourceConfig::is_recorded).collect(),
-                training: split == Split::Train,
-                seed: split.seed(seed),
-            }
-        })
-    });
-    parts.collect()
 }

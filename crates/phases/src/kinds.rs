@@ -13,22 +13,19 @@ pub(crate) const REGISTER: &str =
 /// # Errors
 /// If there is none.
 pub(crate) fn named(name: &str) -> Result<Arc<dyn SpeechSource>, SourceError> {
-    #[cfg(test)]
-    register();
+    prepare();
     source::get(name)
 }
 
 /// Returns the kind of source that configurations without a name use, if there is one.
 pub(crate) fn default() -> Option<Arc<dyn SpeechSource>> {
-    #[cfg(test)]
-    register();
+    prepare();
     source::default()
 }
 
 /// Returns all kinds of source.
 pub(crate) fn all() -> Vec<Arc<dyn SpeechSource>> {
-    #[cfg(test)]
-    register();
+    prepare();
     source::all()
 }
 
@@ -37,19 +34,18 @@ pub(crate) fn all() -> Vec<Arc<dyn SpeechSource>> {
 /// # Errors
 /// If there is none.
 pub(crate) fn reader(name: &str) -> Result<Arc<dyn Reader>, Unknown> {
-    #[cfg(test)]
-    register();
+    prepare();
     reader::get(name)
 }
 
 /// Returns all kinds of reader.
 pub(crate) fn readers() -> Vec<Arc<dyn Reader>> {
-    #[cfg(test)]
-    register();
+    prepare();
     reader::all()
 }
 
-#[cfg(test)]
-fn register() {
+/// Registers the kinds that tests use.
+fn prepare() {
+    #[cfg(test)]
     undertone_cw::register().expect("registered");
 }

@@ -23,6 +23,7 @@ mod batch;
 mod changes;
 pub mod check;
 pub mod config;
+mod error;
 #[cfg(test)]
 mod extremes;
 mod fill_cache;
@@ -38,6 +39,7 @@ pub mod run;
 mod run_directory;
 mod session;
 mod skipped;
+mod source_error;
 mod speech;
 mod streamed;
 mod transcribe;
@@ -51,16 +53,17 @@ pub use changes::CHANGEABLE;
 pub use config::{
     AlignmentConfig, ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig,
     Migrated, ModelConfig, ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig, Selection, SourceConfig,
-    SourceError, Sources, Split, StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
+    Sources, Split, StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
 };
-pub use fill_cache::{FillError, Filled, fill_cache};
+pub use error::RunError;
+pub use fill_cache::{Filled, fill_cache};
 pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use reading::ReaderError;
-pub use run::{BackboneError, RunError, stage_plan, write_reports};
-pub use run_directory::RunDirectoryError;
+pub use run::{stage_plan, write_reports};
 pub use session::{Interrupt, Session};
+pub use source_error::SourceError;
 pub use speech::{Listed, SampleAudio, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;
 pub use transcribe::{Passage, TranscribeError, Transcriber};

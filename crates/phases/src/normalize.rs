@@ -69,25 +69,15 @@ impl TextNormalizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::speech::tests::two_seconds;
     use burn::tensor::Device;
     use undertone_metrics::wer;
-    use undertone_model::whisper::{GenerationConfig, WhisperConfig, WhisperTokenizer};
+    use undertone_model::whisper::{GenerationConfig, WhisperTokenizer};
 
     fn whisper() -> PretrainedWhisper {
-        let config = WhisperConfig {
-            d_model: 4,
-            encoder_layers: 1,
-            decoder_layers: 1,
-            encoder_attention_heads: 1,
-            decoder_attention_heads: 1,
-            encoder_ffn_dim: 4,
-            decoder_ffn_dim: 4,
-            max_source_positions: 8,
-            max_target_positions: 8,
-            ..Default::default()
-        };
         let tokenizer = WhisperTokenizer::of_characters("ab", &["en"]).expect("a tokenizer");
-        PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &Device::default()).expect("a model")
+        PretrainedWhisper::init(two_seconds(), tokenizer, GenerationConfig::new(true), &Device::default())
+            .expect("a model")
     }
 
     fn error_rate(whisper: &PretrainedWhisper, kind: Normalizer) -> (Option<f64>, bool) {

@@ -129,10 +129,7 @@ mod tests {
 
     #[test]
     fn models_are_marked_that_are_trained_on_what_has_a_reader_alone() {
-        let load = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-            Experiment::load(None, &settings).expect("an experiment")
-        };
+        let load = |settings: &[&str]| Experiment::of_yaml("", settings).expect("an experiment");
         assert_eq!(load(&[]).reader().as_deref(), Some("cw"));
         let mixed = "data.train=[{synth: cw}, {path: x.csv}]";
         assert_eq!(load(&[mixed, "data.valid={path: y.csv}"]).reader(), None);

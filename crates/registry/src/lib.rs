@@ -33,6 +33,7 @@
 
 pub mod choice;
 pub mod options;
+pub mod typed;
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 

@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use safetensors::tensor::TensorView;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// An open safetensors file, memory-mapped.
@@ -93,10 +93,23 @@ pub fn write_tensors(path: &Path, tensors: &BTreeMap<String, HostTensor>, dtype:
 /// # Errors
 /// When the file system refuses; then no temporary file is left behind.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    write_streamed(path, |file| file.write_all(bytes))
+}
+
+/// Like [`write_atomically`], for a file that is too large to be held in memory: `write` writes it piece by piece.
+///
+/// # Errors
+/// As for [`write_atomically`].
+pub fn write_streamed(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = new_file(dir).map_err(io)?;
-    file.write_all(bytes).map_err(io)?;
+    let file = new_file(dir).map_err(io)?;
+    let mut buffered = BufWriter::new(file);
+    write(&mut buffered).map_err(io)?;
+    let file = buffered.into_inner().map_err(|e| io(e.into_error()))?;
     file.as_file().sync_all().map_err(io)?;
     file.persist(path).map_err(|e| io(e.error))?;
     // The rename itself is durable only once the directory is.
@@ -446,6 +459,12 @@ mod tests {
         let blocked = dir.path().join("place");
         std::fs::create_dir(&blocked).expect("a directory in its place");
         assert!(write_atomically(&blocked, b"x").is_err());
+        let full = |file: &mut dyn Write| {
+            file.write_all(b"half")?;
+            Err(std::io::ErrorKind::StorageFull.into())
+        };
+        let error = write_streamed(&dir.path().join("file"), full).expect_err("refused").to_string();
+        assert!(error.starts_with("cannot write") && error.contains("file"), "{error}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1);
     }
 }

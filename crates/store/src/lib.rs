@@ -34,7 +34,8 @@ mod visit;
 
 pub use error::StoreError;
 pub use file::{
-    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_tensors,
+    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_streamed,
+    write_tensors,
 };
 pub use host::{Dtype, HostTensor};
 pub use lock::{DirectoryLock, LockError};

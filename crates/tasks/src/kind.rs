@@ -15,6 +15,7 @@ use std::sync::Arc;
 use undertone_data::records::{RecordsConfig, RecordsError};
 use undertone_metrics::{Direction, direction_of};
 use undertone_model::layers::Embedding;
+use undertone_registry::typed;
 
 /// A configured kind of task: the configuration in a task's `head: {type: …}`, with all functions that depend on it.
 ///
@@ -252,8 +253,6 @@ pub trait KindConfig: Any + Debug + Send + Sync + erased_serde::Serialize {
     fn is_equal(&self, other: &dyn Any) -> bool;
     /// Returns a copy as a [`HeadConfig`].
     fn to_head_config(&self) -> HeadConfig;
-    /// Returns itself as [`Any`], to query its type.
-    fn as_any(&self) -> &dyn Any;
 }
 
 impl<K: TaskKind + Clone + PartialEq + Serialize> KindConfig for K {
@@ -263,10 +262,6 @@ impl<K: TaskKind + Clone + PartialEq + Serialize> KindConfig for K {
 
     fn to_head_config(&self) -> HeadConfig {
         HeadConfig::new(self.clone())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -283,7 +278,7 @@ impl HeadConfig {
 
     /// Returns the kind, if it is of this type.
     pub fn downcast_ref<K: TaskKind>(&self) -> Option<&K> {
-        self.0.as_any().downcast_ref()
+        (&*self.0 as &dyn Any).downcast_ref()
     }
 
     /// Checks the configuration for a text backbone, or for a speech backbone if `text` is false.
@@ -311,6 +306,12 @@ impl HeadConfig {
     }
 }
 
+impl<K: TaskKind> From<K> for HeadConfig {
+    fn from(kind: K) -> Self {
+        Self::new(kind)
+    }
+}
+
 impl Deref for HeadConfig {
     type Target = dyn TaskKind;
 
@@ -321,7 +322,7 @@ impl Deref for HeadConfig {
 
 impl PartialEq for HeadConfig {
     fn eq(&self, other: &Self) -> bool {
-        self.0.is_equal(other.0.as_any())
+        self.0.is_equal(&*other.0)
     }
 }
 
@@ -334,23 +335,7 @@ impl Debug for HeadConfig {
 impl Serialize for HeadConfig {
     /// Writes the name as `type`, then the kind's own keys.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Named<'a> {
-            #[serde(rename = "type")]
-            name: &'static str,
-            #[serde(flatten)]
-            kind: Erased<'a>,
-        }
-
-        struct Erased<'a>(&'a dyn TaskKind);
-
-        impl Serialize for Erased<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                erased_serde::serialize(self.0, serializer)
-            }
-        }
-
-        Named { name: self.name(), kind: Erased(&*self.0) }.serialize(serializer)
+        typed::write(self.name(), &*self.0, serializer)
     }
 }
 

@@ -3,13 +3,11 @@
 use crate::kinds::{classify::ClassifyConfig, seq2seq::Seq2seqConfig, span::SpanConfig, tag::TagConfig};
 use crate::{HeadConfig, TaskKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{DeserializeOwned, Error};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
-use serde_json::Map;
-use std::any::TypeId;
 use std::borrow::Cow;
-use undertone_registry::options::{self, Options, OptionsError};
-use undertone_registry::{Kind, NameTaken, Registry};
+use undertone_registry::typed::ConfigType;
+use undertone_registry::{NameTaken, Registry};
 
 /// Registers a kind under its name: from then on, `head: {type: name, …}` is parsed as this kind. Registering a kind
 /// again has no effect.
@@ -17,7 +15,7 @@ use undertone_registry::{Kind, NameTaken, Registry};
 /// # Errors
 /// When another kind has the name.
 pub fn register<K: TaskKind + DeserializeOwned + Default>() -> Result<(), NameTaken> {
-    KINDS.register(Entry::of::<K>())
+    KINDS.register(kind::<K>())
 }
 
 /// Names of all kinds: the built-in ones, then others in the order of registration.
@@ -25,41 +23,12 @@ pub fn names() -> Vec<&'static str> {
     KINDS.all().iter().map(|kind| kind.name).collect()
 }
 
-static KINDS: Registry<Entry> = Registry::new("kind of task", || {
-    vec![
-        Entry::of::<Seq2seqConfig>(),
-        Entry::of::<ClassifyConfig>(),
-        Entry::of::<SpanConfig>(),
-        Entry::of::<TagConfig>(),
-    ]
+static KINDS: Registry<ConfigType<HeadConfig>> = Registry::new("kind of task", || {
+    vec![kind::<Seq2seqConfig>(), kind::<ClassifyConfig>(), kind::<SpanConfig>(), kind::<TagConfig>()]
 });
 
-/// Parser of a kind's configuration.
-#[derive(Clone)]
-struct Entry {
-    name: &'static str,
-    of: TypeId,
-    read: fn(&Options) -> Result<HeadConfig, OptionsError>,
-    schema: fn(&mut SchemaGenerator) -> Schema,
-}
-
-impl Entry {
-    fn of<K: TaskKind + DeserializeOwned + Default>() -> Self {
-        let read = |keys: &Options| options::read::<K>(keys).map(HeadConfig::new);
-        Self { name: K::default().name(), of: TypeId::of::<K>(), read, schema: K::schema }
-    }
-}
-
-impl Kind for Entry {
-    fn name(&self) -> &str {
-        self.name
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.of == other.of
-    }
+fn kind<K: TaskKind + DeserializeOwned + Default>() -> ConfigType<HeadConfig> {
+    ConfigType::of::<K>(K::default().name(), K::schema)
 }
 
 impl Default for HeadConfig {
@@ -75,18 +44,13 @@ impl JsonSchema for HeadConfig {
 
     /// One of the kinds that are registered, by its `type`.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        options::schema_by_type(KINDS.all().into_iter().map(|kind| (kind.name, (kind.schema)(generator))))
+        KINDS.schema(generator)
     }
 }
 
 impl<'de> Deserialize<'de> for HeadConfig {
-    /// Keys are JSON values until their kind is known; a number that is not finite is null there.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut keys = Map::deserialize(deserializer)?;
-        let name = keys.shift_remove("type").ok_or_else(|| D::Error::missing_field("type"))?;
-        let name = String::deserialize(name).map_err(D::Error::custom)?;
-        let kind = KINDS.get(&name).map_err(D::Error::custom)?;
-        (kind.read)(&keys).map_err(D::Error::custom)
+        KINDS.read(deserializer, |name| String::deserialize(name).map_err(|error| error.to_string()))
     }
 }
 

@@ -19,6 +19,7 @@
 //! | [`train`] | the Learner: the training loop, checkpoints |
 //! | [`fit`] | whether training fits a device: the memory model, presets, advice, the search for a batch |
 //! | [`report`] | what is read from a run's directory: its page, the analysis, the monitor |
+//! | [`exchange`] | models in the formats of other programs |
 //! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
 //!
 //! ```
@@ -37,6 +38,7 @@
 
 pub use undertone_cw as cw;
 pub use undertone_data as data;
+pub use undertone_exchange as exchange;
 pub use undertone_fit as fit;
 pub use undertone_hub as hub;
 pub use undertone_kernels as kernels;

@@ -1,11 +1,12 @@
 //! `undertone eval`.
 
+use crate::commands::choices::{SPLITS, one_of};
 use crate::failure::Failure;
-use crate::find_config;
+use crate::program::{load_config, load_run};
 use crate::say;
 use std::path::{Path, PathBuf};
+use undertone::phases::Split;
 use undertone::phases::run::{Choice, RouterKind, evaluate, evaluate_choice, evaluate_run};
-use undertone::phases::{Experiment, Split};
 use undertone::train::Evaluation;
 
 #[derive(clap::Args)]
@@ -24,11 +25,11 @@ pub struct Args {
     #[command(flatten)]
     what: What,
     /// Split to evaluate
-    #[arg(long, default_value = "valid")]
-    split: SplitName,
+    #[arg(long, default_value = "valid", value_parser = one_of(SPLITS))]
+    split: Split,
     /// Router of a run with tasks; the learned one if not given
-    #[arg(long)]
-    router: Option<Router>,
+    #[arg(long, value_parser = one_of(ROUTERS))]
+    router: Option<RouterKind>,
     /// Evaluate one task of a run with tasks, by itself
     #[arg(long, conflicts_with_all = ["router", "config"])]
     task: Option<String>,
@@ -37,48 +38,18 @@ pub struct Args {
     settings: Vec<String>,
 }
 
-/// Name of a split on the command line.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub enum SplitName {
-    Train,
-    Valid,
-    Test,
-}
-
-impl From<SplitName> for Split {
-    fn from(name: SplitName) -> Self {
-        match name {
-            SplitName::Train => Self::Train,
-            SplitName::Valid => Self::Valid,
-            SplitName::Test => Self::Test,
-        }
-    }
-}
-
-/// Name of a router on the command line.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Router {
-    Learned,
-    Oracle,
-    Uniform,
-    Random,
-}
-
-impl From<Router> for RouterKind {
-    fn from(name: Router) -> Self {
-        match name {
-            Router::Learned => Self::Learned,
-            Router::Oracle => Self::Oracle,
-            Router::Uniform => Self::Uniform,
-            Router::Random => Self::Random,
-        }
-    }
-}
+/// Routers by their names.
+const ROUTERS: [(&str, RouterKind); 4] = [
+    ("learned", RouterKind::Learned),
+    ("oracle", RouterKind::Oracle),
+    ("uniform", RouterKind::Uniform),
+    ("random", RouterKind::Random),
+];
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let evaluation = match (&args.what.run, &args.what.config) {
         (Some(run), _) => of_run(args, run)?,
-        (None, Some(config)) => of_config(args, &find_config(config))?,
+        (None, Some(config)) => of_config(args, config)?,
         (None, None) => return Err(Failure::BadInput("give --run or --config".into())),
     };
     for example in &evaluation.examples {
@@ -93,29 +64,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Evaluates the model of a run: all tasks with a router, or the model of one task.
 fn of_run(args: &Args, run: &Path) -> Result<Evaluation, Failure> {
-    let (config, split) = (run.join("config.yaml"), args.split.into());
-    if args.task.is_none() && config.is_file() {
-        let mut experiment = Experiment::load(Some(&config), &args.settings).map_err(Failure::bad_input)?;
-        experiment.at(run);
+    if args.task.is_none() && run.join("config.yaml").is_file() {
+        let experiment = load_run(run, &args.settings)?;
         let several = experiment.tasks.len() > 1 || args.router.is_some();
         if several && !experiment.tasks.is_empty() {
-            let router = args.router.unwrap_or(Router::Learned);
-            return Ok(evaluate_run(&experiment, split, router.into()).map_err(Failure::of_run)?.into_evaluation());
+            let router = args.router.unwrap_or(RouterKind::Learned);
+            return Ok(evaluate_run(&experiment, args.split, router).map_err(Failure::of_run)?.into_evaluation());
         }
     }
     if args.router.is_some() {
         return Err(Failure::BadInput("--router is for runs with tasks".into()));
     }
     let choice = Choice::of(run, args.task.as_deref(), &args.settings).map_err(Failure::of_run)?;
-    evaluate_choice(&choice, split).map_err(Failure::of_run)
+    evaluate_choice(&choice, args.split).map_err(Failure::of_run)
 }
 
 /// Evaluates the model that a configuration names, without training.
 fn of_config(args: &Args, config: &Path) -> Result<Evaluation, Failure> {
-    let experiment = Experiment::load(Some(config), &args.settings).map_err(Failure::bad_input)?;
+    let experiment = load_config(config, &args.settings)?;
     if args.router.is_some() || !experiment.tasks.is_empty() {
         let text = "--router is for runs with tasks, and a configuration with tasks is judged as a run: give --run";
         return Err(Failure::BadInput(text.into()));
     }
-    evaluate(&experiment, None, args.split.into()).map_err(Failure::of_run)
+    evaluate(&experiment, None, args.split).map_err(Failure::of_run)
 }

@@ -1,9 +1,15 @@
 //! `undertone export`.
 
 use crate::commands::data::refuse_to_replace;
+use crate::commands::verify;
 use crate::failure::Failure;
 use crate::say;
 use std::path::{Path, PathBuf};
+use undertone::data::clips::Clips;
+use undertone::exchange::ExchangeError;
+use undertone::exchange::ggml::{self, GgmlType};
+use undertone::exchange::verify::Program;
+use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
 use undertone::phases::run::{Choice, Layout, load_whisper, merged};
 use undertone::store::{Dtype, StoreError, write_directory};
@@ -14,7 +20,8 @@ struct What {
     /// Directory of a run or of one of its stages: exports its best model
     #[arg(long)]
     run: Option<PathBuf>,
-    /// A model: whisper-nano-cw, which is bundled, or a folder in the Hugging Face layout
+    /// A model: whisper-nano-cw, which is bundled; a folder in the Hugging Face layout, or of an adapter that PEFT saved;
+    /// or a name on the hub
     #[arg(long)]
     model: Option<PathBuf>,
 }
@@ -23,7 +30,8 @@ struct What {
 pub struct Args {
     #[command(flatten)]
     what: What,
-    /// Layout: `hf` is a folder that transformers and this program load, `peft` an adapter by itself
+    /// Layout: `hf` is a folder that transformers and this program load, `peft` an adapter by itself, `ggml` a file of
+    /// whisper.cpp
     #[arg(long, default_value = "hf")]
     format: Format,
     /// Merge the run's adapter into the weights
@@ -32,18 +40,21 @@ pub struct Args {
     /// Task whose adapter to export, for a run with several tasks
     #[arg(long, requires = "run")]
     task: Option<String>,
-    /// Type of the stored weights
-    #[arg(long, default_value = "f32")]
-    dtype: DtypeName,
-    /// Output directory
+    /// Type of the stored weights, by default f32, and f16 with `--format ggml`
+    #[arg(long)]
+    dtype: Option<DtypeName>,
+    /// Output directory; with `--format ggml` the output file
     #[arg(long)]
     out: PathBuf,
+    #[command(flatten)]
+    verify: verify::Args,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
     Hf,
     Peft,
+    Ggml,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -51,33 +62,98 @@ enum DtypeName {
     F32,
     F16,
     Bf16,
+    /// 8 bits, for `--format ggml`
+    #[value(name = "q8_0")]
+    Q8_0,
+    /// 5 bits, for `--format ggml`
+    #[value(name = "q5_0")]
+    Q5_0,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    refuse_to_replace(&args.out)?;
+    match args.format {
+        Format::Hf | Format::Peft => refuse_to_replace(&args.out)?,
+        Format::Ggml => refuse_no_place(&args.out)?,
+    }
+    let clips = args.verify.clips()?;
     let choice = match (&args.what.run, &args.what.model) {
         (Some(run), _) => Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?),
         (None, _) => None,
     };
-    match (args.format, &choice) {
-        (Format::Peft, choice) => write_adapter(args, choice.as_ref())?,
-        (Format::Hf, choice) => write_model(args, choice.as_ref())?,
+    match args.format {
+        Format::Peft if clips.is_some() => {
+            let reason = "--verify runs whole models, and an adapter is not one: leave it out, or give --merge";
+            return Err(Failure::BadInput(reason.into()));
+        }
+        Format::Peft => write_adapter(args, choice.as_ref())?,
+        Format::Hf => write_folder(args, choice.as_ref())?,
+        Format::Ggml => write_ggml(args, choice.as_ref())?,
     }
-    say!("{}", args.out.display())
+    say!("{}", args.out.display())?;
+    clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), &clips))
 }
 
-/// Writes a complete model.
-fn write_model(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
+/// Compares transcripts of what was written with those of the programs that read it. A folder is read back, so that
+/// rounded weights are compared with the same ones.
+fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let whisper = match (choice, &args.what.model) {
+    let (whisper, programs) = match args.format {
+        Format::Ggml => (whole_model(args, choice)?, Program::OF_GGML.as_slice()),
+        Format::Hf | Format::Peft => {
+            let read = load_whisper(&args.out, None, &device).map_err(Failure::of_run)?;
+            (read, Program::OF_FOLDERS.as_slice())
+        }
+    };
+    args.verify.verify(whisper, &args.out, programs, clips)
+}
+
+/// Writes a complete model as a folder.
+fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
+    let dtype = hf_type(args.dtype)?;
+    whole_model(args, choice)?.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))
+}
+
+/// Writes a complete model as a file of whisper.cpp.
+fn write_ggml(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
+    let dtype = ggml_type(args.dtype)?;
+    if dtype == GgmlType::F32 {
+        tracing::warn!(
+            "whisper.cpp before 1.9.2 loads a file in f32 and on a CPU stops at its first convolution: give --dtype f16 \
+             for such versions"
+        );
+    }
+    ggml::write(&args.out, &whole_model(args, choice)?, dtype).map_err(|error| match error {
+        ExchangeError::Unfit { .. } => Failure::bad_input(error),
+        ExchangeError::Store(_) => Failure::Machine(error.to_string()),
+    })
+}
+
+/// Returns the model with its adapter, if it has one, merged.
+fn whole_model(args: &Args, choice: Option<&Choice>) -> Result<PretrainedWhisper, Failure> {
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    match (choice, &args.what.model) {
         (Some(choice), _) => {
             check_merge(args.merge, choice)?;
-            merged(choice, &device).map_err(Failure::of_run)?
+            merged(choice, &device).map_err(Failure::of_run)
         }
-        (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run)?,
-        (None, None) => return Err(Failure::BadInput("give --run or --model".into())),
-    };
-    whisper.save(&args.out, args.dtype.into()).map_err(|e| Failure::Machine(e.to_string()))
+        (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run),
+        (None, None) => Err(Failure::BadInput("give --run or --model".into())),
+    }
+}
+
+/// Refuses an output file that exists, because it may be the user's own, or whose directory does not.
+fn refuse_no_place(file: &Path) -> Result<(), Failure> {
+    let name = file.display();
+    if file.symlink_metadata().is_ok() {
+        return Err(Failure::BadInput(format!("`{name}` already exists: choose another file")));
+    }
+    match file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) if !parent.is_dir() => {
+            let parent = parent.display();
+            Err(Failure::BadInput(format!("`{name}` has no place, `{parent}` is no directory: create it first")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses to merge where there is no adapter, and refuses to write a model without its adapter.
@@ -103,7 +179,7 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
         let text = "--format peft writes the adapter of a run: give --run of one that has adapters, and no --merge";
         return Err(Failure::BadInput(text.into()));
     };
-    if !matches!(args.dtype, DtypeName::F32) {
+    if !matches!(args.dtype, None | Some(DtypeName::F32)) {
         return Err(Failure::BadInput("adapters are stored in f32: leave out --dtype".into()));
     }
     let copy = |directory: &Path| {
@@ -126,12 +202,28 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     Ok(())
 }
 
-impl From<DtypeName> for Dtype {
-    fn from(name: DtypeName) -> Self {
-        match name {
-            DtypeName::F32 => Self::F32,
-            DtypeName::F16 => Self::F16,
-            DtypeName::Bf16 => Self::Bf16,
-        }
+/// Returns the type of the weights of a folder.
+fn hf_type(name: Option<DtypeName>) -> Result<Dtype, Failure> {
+    match name.unwrap_or(DtypeName::F32) {
+        DtypeName::F32 => Ok(Dtype::F32),
+        DtypeName::F16 => Ok(Dtype::F16),
+        DtypeName::Bf16 => Ok(Dtype::Bf16),
+        DtypeName::Q8_0 | DtypeName::Q5_0 => Err(Failure::BadInput(
+            "q8_0 and q5_0 are types of whisper.cpp: give --format ggml, or --dtype f32, f16 or bf16".into(),
+        )),
+    }
+}
+
+/// Returns the type of the matrices in a file of whisper.cpp.
+fn ggml_type(name: Option<DtypeName>) -> Result<GgmlType, Failure> {
+    match name.unwrap_or(DtypeName::F16) {
+        DtypeName::F32 => Ok(GgmlType::F32),
+        DtypeName::F16 => Ok(GgmlType::F16),
+        DtypeName::Q8_0 => Ok(GgmlType::Q8_0),
+        DtypeName::Q5_0 => Ok(GgmlType::Q5_0),
+        DtypeName::Bf16 => Err(Failure::BadInput(
+            "none of whisper.cpp's tools writes or quantises bf16: with --format ggml give --dtype f16, f32, q8_0 or q5_0"
+                .into(),
+        )),
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod analyze;
+mod choices;
 mod config;
 mod data;
 mod eval;
@@ -12,6 +13,7 @@ mod report;
 mod train;
 mod transcribe;
 mod tune;
+mod verify;
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;

@@ -1,10 +1,11 @@
 //! `undertone predict`.
 
+use crate::commands::choices::Format;
 use crate::failure::Failure;
+use crate::program::load_run;
 use crate::say;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::PathBuf;
-use undertone::phases::Experiment;
 use undertone::phases::run::{Choice, Prediction, Predictor, Routed};
 
 #[derive(clap::Args)]
@@ -40,12 +41,6 @@ pub struct Args {
     settings: Vec<String>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
 pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(audio) = args.input.audio.as_ref().filter(|audio| !audio.is_file()) {
         return Err(Failure::BadInput(format!("there is no audio file `{}`", audio.display())));
@@ -59,23 +54,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     for Prediction { start, task, text, routing } in answers.map_err(Failure::of_run)? {
-        match (args.format, routing) {
-            (Format::Json, None) => say!("{}", json!({"start": start, "task": task, "text": text}))?,
-            (Format::Json, Some(Routed { gates, confidence })) => {
-                let gates: Map<String, Value> =
-                    tasks.iter().cloned().zip(gates).map(|(task, gate)| (task, gate.into())).collect();
-                say!(
-                    "{}",
-                    json!({"start": start, "task": task, "text": text, "gates": gates, "confidence": confidence})
-                )?;
+        if args.format == Format::Json {
+            let mut object = json!({"start": start, "task": task, "text": text});
+            if let Some(Routed { gates, confidence }) = routing {
+                object["gates"] = tasks.iter().cloned().zip(gates.into_iter().map(Value::from)).collect();
+                object["confidence"] = confidence.into();
             }
-            (Format::Text, None) => say!("{text}")?,
-            (Format::Text, Some(Routed { gates, confidence })) => {
-                let gates: Vec<String> =
-                    tasks.iter().zip(gates).map(|(task, gate)| format!("{task} {gate:.2}")).collect();
-                say!("{text}")?;
-                say!("  {task} (confidence {confidence:.2}); gates: {}", gates.join(", "))?;
-            }
+            say!("{object}")?;
+            continue;
+        }
+        say!("{text}")?;
+        if let Some(Routed { gates, confidence }) = routing {
+            let gates: Vec<String> = tasks.iter().zip(gates).map(|(task, gate)| format!("{task} {gate:.2}")).collect();
+            say!("  {task} (confidence {confidence:.2}); gates: {}", gates.join(", "))?;
         }
     }
     Ok(())
@@ -83,10 +74,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Loads the predictor, and returns it with the names of the tasks that the router chooses among.
 fn load(args: &Args) -> Result<(Predictor, Vec<String>), Failure> {
-    let config = args.run.join("config.yaml");
-    if args.task.is_none() && config.is_file() {
-        let mut experiment = Experiment::load(Some(&config), &args.settings).map_err(Failure::bad_input)?;
-        experiment.at(&args.run);
+    if args.task.is_none() && args.run.join("config.yaml").is_file() {
+        let experiment = load_run(&args.run, &args.settings)?;
         if experiment.tasks.len() > 1 {
             let names = experiment.tasks.iter().map(|task| task.name.clone()).collect();
             return Ok((Predictor::load(&experiment).map_err(Failure::of_run)?, names));

@@ -1,5 +1,6 @@
 //! `undertone transcribe`: audio files to text.
 
+use crate::commands::choices::Format;
 use crate::failure::Failure;
 use crate::{output, say};
 use burn::tensor::Device;
@@ -15,7 +16,7 @@ use undertone::phases::{LiveTranscriber, Passage, Transcriber};
 #[derive(clap::Args)]
 pub struct Args {
     /// Model: whisper-nano-cw, which is bundled and reads Morse code; the directory of a run or of one of its stages,
-    /// for its best model; or a folder in the Hugging Face layout
+    /// for its best model; a folder in the Hugging Face layout, or of an adapter that PEFT saved; or a name on the hub
     #[arg(long, default_value = "whisper-nano-cw")]
     model: PathBuf,
     /// Language code for multilingual models; the model's own default if not given
@@ -45,15 +46,9 @@ pub struct Args {
     audio: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
 pub fn run(args: &Args) -> Result<(), Failure> {
     let live = args.audio == [Path::new(LIVE)];
-    if live && (args.timestamps || matches!(args.format, Format::Json)) {
+    if live && (args.timestamps || args.format == Format::Json) {
         return Err(Failure::BadInput(
             "standard input is written as text alone: leave out --timestamps and --format".into(),
         ));
@@ -113,7 +108,7 @@ fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(),
     let audio = audio::load(path).map_err(Failure::bad_input)?;
     let begun = Instant::now();
     let mut passages = transcriber.passages(&audio);
-    if args.timestamps && matches!(args.format, Format::Text) {
+    if args.timestamps && args.format == Format::Text {
         // Passages are printed as they come, because a recording may last hours.
         passages.by_ref().try_for_each(|passage| say!("{}", timed(args, path, &passage)))?;
     }

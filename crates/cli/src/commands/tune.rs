@@ -2,8 +2,8 @@
 
 use crate::commands::train;
 use crate::failure::Failure;
-use crate::{Program, find_config};
-use crate::{output, say};
+use crate::program::load_config;
+use crate::{Program, output, say};
 use clap::builder::RangedU64ValueParser;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -84,9 +84,8 @@ pub struct ProbeArgs {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
-    let config = find_config(&args.config);
-    let experiment = Experiment::load(Some(&config), &settings).map_err(Failure::bad_input)?;
-    let out = args.out.clone().unwrap_or_else(|| default_out(&config));
+    let experiment = load_config(&args.config, &settings)?;
+    let out = args.out.clone().unwrap_or_else(|| default_out(&args.config));
     may_be_written(&out)?;
     let (memory, on_host) = budget(args.memory, &experiment)?;
     let limits = Limits { memory, time: Duration::from_secs(args.probe_seconds) };

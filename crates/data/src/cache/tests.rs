@@ -15,6 +15,13 @@ use crate::features::Mel;
 
 const GB: u64 = 1_000_000_000;
 
+/// Opens an empty cache in a directory of its own.
+fn opened() -> (tempfile::TempDir, Cache) {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(dir.path(), GB).unwrap();
+    (dir, cache)
+}
+
 fn key(i: usize) -> Key {
     Key::new(&[b"test", &i.to_le_bytes()])
 }
@@ -65,8 +72,7 @@ fn fresh(serial: &Cell<usize>) -> Key {
 
 #[test]
 fn features_come_back_as_f16_rounds_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     let serial = Cell::new(0);
     let value = prop_oneof![-2.0f32..2.0, -65_519.0f32..65_519.0, -1e-7f32..1e-7];
     proptest!(|(data in vec(value, 0..400))| {
@@ -81,8 +87,7 @@ fn features_come_back_as_f16_rounds_them() {
 
 #[test]
 fn sixteen_bit_audio_comes_back_bit_for_bit() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     let serial = Cell::new(0);
     let sample = prop_oneof![any::<i16>(), -100i16..100, Just(i16::MIN), Just(i16::MAX)];
     proptest!(|(samples in vec(sample, 0..400), quiet in 0u32..16)| {
@@ -95,8 +100,7 @@ fn sixteen_bit_audio_comes_back_bit_for_bit() {
 
 #[test]
 fn other_audio_loses_at_most_a_sixteen_thousandth_of_its_peak() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     let serial = Cell::new(0);
     let sample = prop_oneof![-1.0f32..=1.0, -1e-3f32..1e-3];
     let scale = prop_oneof![Just(1.0f32), Just(1e-20), Just(1e20), Just(3.0)];
@@ -141,8 +145,7 @@ fn a_sixteen_bit_recording_is_kept_exactly() {
 
 #[test]
 fn extreme_audio_stays_finite() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     for clip in [vec![8.5e37, -8.5e37], vec![-8.5e37], vec![1e-45, -1e-45], vec![0.0, -0.0], vec![f32::MIN_POSITIVE]] {
         let kept =
             cache.get_or_compute(&key(clip[0].to_bits() as usize), || Ok::<_, CacheError>(clip.clone())).unwrap();
@@ -154,8 +157,7 @@ fn extreme_audio_stays_finite() {
 
 #[test]
 fn what_sixteen_bits_cannot_hold_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     let features = |value| Mel { bins: 1, frames: 3, data: vec![0.0, 1.0, value] };
     for value in [65_520.0, -1e9, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
         let error = cache.put(&key(0), &features(value)).unwrap_err().to_string();
@@ -174,8 +176,7 @@ fn what_sixteen_bits_cannot_hold_is_refused_by_name() {
 
 #[test]
 fn an_error_of_the_computation_is_passed_on_and_nothing_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     let error = cache.get_or_compute::<Mel, Box<dyn std::error::Error + Send + Sync>>(&key(0), || Err("broken".into()));
     assert_eq!(error.unwrap_err().to_string(), "broken");
     assert_eq!(cache.usage().unwrap(), CacheUsage::default());
@@ -183,8 +184,7 @@ fn an_error_of_the_computation_is_passed_on_and_nothing_kept() {
 
 #[test]
 fn a_damaged_entry_is_noticed_removed_and_computed_anew() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (dir, cache) = opened();
     let expected = compute(&cache, 0, 10);
     let path = only_file(dir.path());
     let whole = fs::read(&path).unwrap();
@@ -218,8 +218,7 @@ fn a_damaged_entry_is_noticed_removed_and_computed_anew() {
 
 #[test]
 fn an_entry_of_another_name_or_kind_is_not_served() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     compute(&cache, 0, 10);
     fs::create_dir_all(cache.folder.path(&key(1)).parent().unwrap()).unwrap();
     fs::copy(cache.folder.path(&key(0)), cache.folder.path(&key(1))).unwrap();
@@ -231,8 +230,7 @@ fn an_entry_of_another_name_or_kind_is_not_served() {
 
 #[test]
 fn ten_thousand_clips_of_five_seconds_take_less_than_a_gigabyte() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     cache.put(&key(0), &mel(0, 500)).unwrap();
     let usage = cache.usage().unwrap();
     assert_eq!(usage, CacheUsage { entries: 1, bytes: 81_920 });
@@ -297,8 +295,7 @@ fn an_entry_larger_than_the_cap_drives_nothing_out() {
 
 #[test]
 fn a_disk_that_refuses_stops_the_writing_and_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (_dir, cache) = opened();
     assert!(cache.put(&key(0), &mel(0, 10)).unwrap());
     // A file in place of the folder: nothing can be written there, not even by root.
     let shard = cache.folder.path(&key(1)).parent().unwrap().to_owned();
@@ -333,8 +330,7 @@ fn a_folder_that_cannot_be_made_is_named() {
 
 #[test]
 fn clearing_and_verifying_touch_only_what_the_cache_wrote() {
-    let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::open(dir.path(), GB).unwrap();
+    let (dir, cache) = opened();
     (0..20).for_each(|i| drop(compute(&cache, i, 10)));
     let foreign = dir.path().join("00/notes.txt");
     fs::create_dir_all(dir.path().join("00")).unwrap();

@@ -5,7 +5,7 @@ use crate::audio::SAMPLE_RATE;
 use undertone_kernels::filter_bank::Filter;
 
 /// Number of frequencies in a spectrum, 0 to 8 kHz in steps of 40 Hz.
-const FREQUENCIES: usize = FRAME / 2 + 1;
+pub const FREQUENCIES: usize = FRAME / 2 + 1;
 
 /// Returns `bins` triangles, evenly spaced in mel between 0 and half the sampling rate.
 ///

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use undertone_kernels::filter_bank::{FilterBank, LANES, Scratch, log10_above};
 
 pub use frame::{FRAME, HOP};
+pub use mel::FREQUENCIES;
 use padded::Padded;
 
 /// Minimum power (-100 dB), so that the logarithm stays finite.
@@ -211,4 +212,18 @@ impl LogMel {
             padding.fill(silence[0]);
         }
     }
+}
+
+/// Returns the weights of all frequencies in each filter, zeros included: `[bins, FREQUENCIES]`. Files of models contain
+/// them in this form.
+///
+/// # Errors
+/// Unless `bins` is 80 or 128.
+pub fn mel_weights(bins: usize) -> Result<Vec<f32>, FeatureError> {
+    LogMelConfig { bins }.validate()?;
+    let mut weights = vec![0.0; bins * FREQUENCIES];
+    for (row, filter) in weights.chunks_exact_mut(FREQUENCIES).zip(mel::filters(bins)) {
+        row[filter.start..][..filter.weights.len()].copy_from_slice(&filter.weights);
+    }
+    Ok(weights)
 }

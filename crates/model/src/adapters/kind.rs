@@ -10,6 +10,7 @@ use std::any::Any;
 use std::fmt::{Debug, Formatter};
 use std::ops::Deref;
 use std::sync::Arc;
+use undertone_registry::typed;
 
 /// Type of adapter: the configuration in `adapter: {type: …}`.
 ///
@@ -89,8 +90,6 @@ pub trait AdapterKindConfig: Any + Debug + Send + Sync + erased_serde::Serialize
     ) -> BoxedAdapterBank;
     /// As [`AdapterKind::shared`] for tasks whose adapters are of this type.
     fn shared_config(&self, tasks: &[AdapterConfig]) -> AdapterConfig;
-    /// Returns itself as [`Any`], to query its type.
-    fn as_any(&self) -> &dyn Any;
 }
 
 impl<K: AdapterKind + Clone + PartialEq + Serialize> AdapterKindConfig for K {
@@ -115,10 +114,6 @@ impl<K: AdapterKind + Clone + PartialEq + Serialize> AdapterKindConfig for K {
         let own: Vec<&K> = tasks.iter().filter_map(AdapterConfig::downcast_ref).collect();
         if own.is_empty() { self.clone().into() } else { K::shared(&own).into() }
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 /// Configuration of an adapter, such as `adapter: {type: lora, r: 8}`: an [`AdapterKind`] of the type that is
@@ -129,7 +124,7 @@ pub struct AdapterConfig(Arc<dyn AdapterKind>);
 impl AdapterConfig {
     /// Returns the configuration, if it is of this type.
     pub fn downcast_ref<K: AdapterKind>(&self) -> Option<&K> {
-        self.0.as_any().downcast_ref()
+        (&*self.0 as &dyn Any).downcast_ref()
     }
 }
 
@@ -149,7 +144,7 @@ impl Deref for AdapterConfig {
 
 impl PartialEq for AdapterConfig {
     fn eq(&self, other: &Self) -> bool {
-        self.0.is_equal(other.0.as_any())
+        self.0.is_equal(&*other.0)
     }
 }
 
@@ -162,22 +157,6 @@ impl Debug for AdapterConfig {
 impl Serialize for AdapterConfig {
     /// Writes the name as `type`, then the type's own keys.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Named<'a> {
-            #[serde(rename = "type")]
-            name: &'static str,
-            #[serde(flatten)]
-            kind: Erased<'a>,
-        }
-
-        struct Erased<'a>(&'a dyn AdapterKind);
-
-        impl Serialize for Erased<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                erased_serde::serialize(self.0, serializer)
-            }
-        }
-
-        Named { name: self.name(), kind: Erased(&*self.0) }.serialize(serializer)
+        typed::write(self.name(), &*self.0, serializer)
     }
 }

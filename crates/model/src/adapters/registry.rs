@@ -3,13 +3,12 @@
 use super::lora::LoraConfig;
 use super::{AdapterConfig, AdapterKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{DeserializeOwned, Error};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
-use std::any::TypeId;
+use serde_json::Value;
 use std::borrow::Cow;
-use undertone_registry::options::{self, Options, OptionsError};
-use undertone_registry::{Kind, NameTaken, Registry};
+use undertone_registry::typed::ConfigType;
+use undertone_registry::{NameTaken, Registry};
 
 /// Registers a type of adapter under its name: from then on, `adapter: {type: name, …}` is parsed as this type.
 /// Registering a type again has no effect.
@@ -17,37 +16,14 @@ use undertone_registry::{Kind, NameTaken, Registry};
 /// # Errors
 /// When another type has the name.
 pub fn register<K: AdapterKind + DeserializeOwned + Default>() -> Result<(), NameTaken> {
-    TYPES.register(Entry::of::<K>())
+    TYPES.register(config_type::<K>())
 }
 
-static TYPES: Registry<Entry> = Registry::new("type of adapter", || vec![Entry::of::<LoraConfig>()]);
+static TYPES: Registry<ConfigType<AdapterConfig>> =
+    Registry::new("type of adapter", || vec![config_type::<LoraConfig>()]);
 
-/// Parser of a type's configuration.
-#[derive(Clone)]
-struct Entry {
-    name: &'static str,
-    of: TypeId,
-    read: fn(&Options) -> Result<AdapterConfig, OptionsError>,
-    schema: fn(&mut SchemaGenerator) -> Schema,
-}
-
-impl Entry {
-    fn of<K: AdapterKind + DeserializeOwned + Default>() -> Self {
-        let read = |keys: &Options| options::read::<K>(keys).map(AdapterConfig::from);
-        Self { name: K::default().name(), of: TypeId::of::<K>(), read, schema: K::schema }
-    }
-}
-
-impl Kind for Entry {
-    fn name(&self) -> &str {
-        self.name
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.of == other.of
-    }
+fn config_type<K: AdapterKind + DeserializeOwned + Default>() -> ConfigType<AdapterConfig> {
+    ConfigType::of::<K>(K::default().name(), K::schema)
 }
 
 impl Default for AdapterConfig {
@@ -63,20 +39,16 @@ impl JsonSchema for AdapterConfig {
 
     /// One of the types that are registered, by its `type`.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        options::schema_by_type(TYPES.all().into_iter().map(|kind| (kind.name, (kind.schema)(generator))))
+        TYPES.schema(generator)
     }
 }
 
 impl<'de> Deserialize<'de> for AdapterConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut keys = Map::<String, Value>::deserialize(deserializer)?;
-        let name = match keys.remove("type") {
-            Some(Value::String(name)) => name,
-            Some(other) => return Err(D::Error::custom(format!("`type` is {other}: it names a type of adapter"))),
-            None => return Err(D::Error::missing_field("type")),
-        };
-        let kind = TYPES.get(&name).map_err(D::Error::custom)?;
-        (kind.read)(&keys).map_err(D::Error::custom)
+        TYPES.read(deserializer, |name| match name {
+            Value::String(name) => Ok(name),
+            other => Err(format!("`type` is {other}: it names a type of adapter")),
+        })
     }
 }
 

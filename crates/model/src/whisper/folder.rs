@@ -1,14 +1,17 @@
 //! Whisper models in Hugging Face folders.
 
+use super::companions::{companions, generation_json};
+use super::vocabulary;
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
 use crate::limits::MOST_BEAMS;
+use crate::peft::PeftLora;
 use crate::shapes::compare;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
-use undertone_store::{Dtype, load_parameters};
+use undertone_store::{Dtype, HostTensor, StoreError, load_parameters};
 
 /// A Whisper model with all files of its folder.
 #[derive(Clone, Debug)]
@@ -48,23 +51,7 @@ impl PretrainedWhisper {
         config.pad_token_id = tokenizer.end();
         config.validate()?;
         config.check_new()?;
-        let window = config.max_frames() * 160;
-        let preprocessor = serde_json::json!({
-            "feature_extractor_type": "WhisperFeatureExtractor", "processor_class": "WhisperProcessor",
-            "feature_size": config.num_mel_bins, "sampling_rate": 16000, "n_fft": 400, "hop_length": 160,
-            "chunk_length": window.div_ceil(16000), "n_samples": window, "nb_max_frames": config.max_frames(),
-            "padding_side": "right", "padding_value": 0.0, "return_attention_mask": false,
-        });
-        let tokenizer_config = serde_json::json!({
-            "tokenizer_class": "WhisperTokenizer", "processor_class": "WhisperProcessor", "bos_token": "<|endoftext|>",
-            "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "unk_token": "<|endoftext|>", "add_prefix_space": false,
-            "model_max_length": config.max_target_positions, "clean_up_tokenization_spaces": false,
-        });
-        let pretty = |v: &Value| format!("{v:#}\n").into_bytes();
-        let files = BTreeMap::from([
-            ("preprocessor_config.json".to_owned(), pretty(&preprocessor)),
-            ("tokenizer_config.json".to_owned(), pretty(&tokenizer_config)),
-        ]);
+        let files = BTreeMap::new();
         Ok(Self { model: config.init(device), config, tokenizer, generation, raw_config: Map::new(), files })
     }
 
@@ -107,9 +94,10 @@ impl PretrainedWhisper {
         let raw_config = object(&config_path, &required(&mut files, dir, "config.json")?)?;
         let config = WhisperConfig::from_hf(&raw_config).map_err(|e| FolderError::content(config_path, e))?;
 
-        let tokenizer_path = dir.join("tokenizer.json");
-        let tokenizer = WhisperTokenizer::from_bytes(required(&mut files, dir, "tokenizer.json")?)
-            .map_err(|e| FolderError::content(tokenizer_path.clone(), e))?;
+        let (name, bytes) = tokenizer_file(dir, &mut files)?;
+        let tokenizer_path = dir.join(name);
+        let tokenizer =
+            WhisperTokenizer::from_bytes(bytes).map_err(|e| FolderError::content(tokenizer_path.clone(), e))?;
         if tokenizer.vocab_size() > config.vocab_size || tokenizer.start() != config.decoder_start_token_id {
             let reason = format!(
                 "it has {} tokens and starts with {}, the model has {} and starts with {}: take the tokenizer that came with the model",
@@ -143,18 +131,39 @@ impl PretrainedWhisper {
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
     }
 
-    /// Writes a folder that transformers loads, atomically; in an existing folder the model is replaced.
+    /// Merges a LoRA that PEFT saved for this model.
+    ///
+    /// # Errors
+    /// When it does not fit.
+    pub fn merge_lora(&mut self, lora: &PeftLora) -> Result<(), FolderError> {
+        let mut parameters = base_parameters(&self.model);
+        lora.merge(&mut parameters, |name| Some(name.strip_prefix("model.").unwrap_or(name).to_owned()))?;
+        let missing = |name: &str| StoreError::Missing { name: name.to_owned(), origin: "the merged model".into() };
+        self.model = load_parameters(self.model.clone(), |name| parameters.remove(name).ok_or_else(|| missing(name)))?;
+        Ok(())
+    }
+
+    /// Writes a folder that transformers and CTranslate2's converter load, atomically; in an existing folder the model is
+    /// replaced. Small files that the model came without are added.
     ///
     /// # Errors
     /// When the file system reports an error.
     pub fn save(&self, dir: &Path, dtype: Dtype) -> Result<(), FolderError> {
         let mut config = self.raw_config.clone();
         self.config.write_hf(&mut config);
-        let mut files = self.files.clone();
-        files.insert("generation_config.json".into(), pretty(self.generation_json()));
+        config.remove("forced_decoder_ids");
+        let mut files = companions(&self.config, &self.tokenizer);
+        files.extend(self.files.clone());
+        let generation = generation_json(&self.generation, &self.config, &self.tokenizer);
+        files.insert("generation_config.json".into(), pretty(generation));
         files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
-        let tensors = base_parameters(&self.model).into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
+        let tensors = self.tensors().into_iter().map(|(name, t)| (format!("model.{name}"), t)).collect();
         Ok(folder::write(dir, config, files, &tensors, dtype)?)
+    }
+
+    /// Returns the network's tensors by path, without those of adapters.
+    pub fn tensors(&self) -> BTreeMap<String, HostTensor> {
+        base_parameters(&self.model)
     }
 
     /// Returns the content of `normalizer.json`, if the folder has one: British spellings and their American
@@ -166,31 +175,6 @@ impl PretrainedWhisper {
     /// Replaces the content of `normalizer.json`.
     pub fn set_spellings(&mut self, json: Vec<u8>) {
         self.files.insert(Self::SPELLINGS.to_owned(), json);
-    }
-
-    /// Returns `generation_config.json` with every key that transformers' Whisper reads; existing values are kept.
-    fn generation_json(&self) -> Map<String, Value> {
-        let mut json = self.generation.to_json();
-        let mut default = |key: &str, value: Value| {
-            json.entry(key).or_insert(value);
-        };
-        default("decoder_start_token_id", self.config.decoder_start_token_id.into());
-        for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
-            default(key, self.config.eos_token_id.into());
-        }
-        default("max_length", self.config.max_target_positions.into());
-        for (key, token) in [("no_timestamps_token_id", "<|notimestamps|>"), ("prev_sot_token_id", "<|startofprev|>")] {
-            if let Some(id) = self.tokenizer.special_token(token) {
-                default(key, id.into());
-            }
-        }
-        if self.generation.is_multilingual {
-            default("lang_to_id", serde_json::json!(self.tokenizer.languages()));
-            let task = |task: &str| Some((task.to_owned(), self.tokenizer.special_token(&format!("<|{task}|>"))?));
-            let tasks: BTreeMap<String, u32> = ["transcribe", "translate"].into_iter().filter_map(task).collect();
-            default("task_to_id", serde_json::json!(tasks));
-        }
-        json
     }
 
     /// Returns options of [`Whisper::generate`] for plain text.
@@ -208,4 +192,15 @@ impl PretrainedWhisper {
             ..usual
         }
     }
+}
+
+/// Returns the content of `tokenizer.json`, and the name of the file that it comes from. Where there is none, it is made
+/// of the vocabulary's parts.
+fn tokenizer_file(dir: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(&'static str, Vec<u8>), FolderError> {
+    if let Some(bytes) = files.remove("tokenizer.json") {
+        return Ok(("tokenizer.json", bytes));
+    }
+    let parts = vocabulary::of_files(files).ok_or_else(|| FolderError::NoTokenizer(dir.to_owned()))?;
+    let bytes = parts.map_err(|reason| FolderError::Mismatch { path: dir.to_owned(), reason })?;
+    Ok(("vocab.json", bytes))
 }

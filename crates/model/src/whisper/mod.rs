@@ -2,6 +2,7 @@
 
 mod attention;
 mod bundled;
+mod companions;
 mod config;
 mod decoder;
 mod encoder;

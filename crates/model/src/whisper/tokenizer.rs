@@ -12,6 +12,8 @@ pub struct WhisperTokenizer {
     bytes: Vec<u8>,
     special: BTreeMap<String, u32>,
     special_ids: BTreeSet<u32>,
+    /// Byte that each character of the byte alphabet represents.
+    bytes_of: BTreeMap<char, u8>,
     /// Whether it has a token for every byte and changes no text, so that it can encode any text.
     spells_all: bool,
 }
@@ -76,9 +78,10 @@ impl WhisperTokenizer {
         let special: BTreeMap<String, u32> =
             inner.get_added_tokens_decoder().into_iter().map(|(id, token)| (token.content, id)).collect();
         let special_ids = special.values().copied().collect();
-        let spells_all =
-            inner.get_normalizer().is_none() && byte_alphabet().all(|s| inner.token_to_id(&s.to_string()).is_some());
-        let this = Self { inner, bytes, special, special_ids, spells_all };
+        let spells_all = inner.get_normalizer().is_none()
+            && byte_alphabet().all(|(_, s)| inner.token_to_id(&s.to_string()).is_some());
+        let bytes_of = byte_alphabet().map(|(byte, symbol)| (symbol, byte)).collect();
+        let this = Self { inner, bytes, special, special_ids, bytes_of, spells_all };
         for token in [SOT, EOT, NO_TIMESTAMPS] {
             this.special(token, ": it is not a Whisper tokenizer")?;
         }
@@ -166,6 +169,13 @@ impl WhisperTokenizer {
     /// Returns the text of `ids` without special tokens.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.inner.decode(ids, true).unwrap_or_default()
+    }
+
+    /// Returns the bytes of a token of byte-level byte-pair encoding, which need not be whole characters. `None` if there
+    /// is no such token, or its spelling does not represent bytes.
+    pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let symbols = self.inner.id_to_token(id)?;
+        symbols.chars().map(|symbol| self.bytes_of.get(&symbol).copied()).collect()
     }
 
     /// Returns the tokens before the text: start, language and task in a multilingual model, no timestamps.
@@ -258,10 +268,10 @@ fn special_tokens(languages: &[&str]) -> Vec<String> {
 
 /// Characters that represent bytes in the vocabularies of GPT-2 and its successors: printable characters represent
 /// themselves, and other bytes are characters from U+0100 on.
-fn byte_alphabet() -> impl Iterator<Item = char> {
+fn byte_alphabet() -> impl Iterator<Item = (u8, char)> {
     let printable = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    let others = (0..=u8::MAX).filter(move |byte| !printable(byte)).count() as u32;
-    (0..=u8::MAX).filter(printable).map(char::from).chain((0x100..0x100 + others).filter_map(char::from_u32))
+    let others = (0..=u8::MAX).filter(move |byte| !printable(byte)).zip('\u{100}'..);
+    (0..=u8::MAX).filter(printable).map(|byte| (byte, char::from(byte))).chain(others)
 }
 
 #[cfg(test)]
@@ -291,6 +301,10 @@ mod tests {
         for text in ["các bạn chào", "Đường đi 道 🙂", "", " a  b "] {
             assert_eq!(t.decode(&t.encode(text).expect(text)), text);
         }
+        let ids = t.encode("Đường đi\n").expect("spelled");
+        let bytes: Option<Vec<Vec<u8>>> = ids.iter().map(|id| t.token_bytes(*id)).collect();
+        assert_eq!(bytes.map(|tokens| tokens.concat()).as_deref(), Some("Đường đi\n".as_bytes()));
+        assert_eq!(t.token_bytes(t.vocab_size() as u32), None);
         assert!(t.encode("các bạn").expect("spelled").len() <= 3, "{:?}", t.encode("các bạn"));
         assert!(t.encode("các bạn").expect("spelled").iter().all(|id| (*id as usize) < 300));
         assert_eq!(t.special_token("<|2.00|>"), Some(t.timestamp_begin() + 100));
@@ -338,7 +352,8 @@ mod tests {
     #[test]
     fn a_vocabulary_of_characters_does_not_spell_all() {
         assert!(!tokenizer().spells_all);
-        assert_eq!((byte_alphabet().count(), byte_alphabet().collect::<BTreeSet<_>>().len()), (256, 256));
+        let (bytes, symbols): (BTreeSet<_>, BTreeSet<_>) = byte_alphabet().unzip();
+        assert_eq!((byte_alphabet().count(), bytes.len(), symbols.len()), (256, 256, 256));
     }
 
     #[test]

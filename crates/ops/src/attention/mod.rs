@@ -315,6 +315,12 @@ mod tests {
         }
     }
 
+    /// Attention with these options, as a function of its inputs.
+    fn with(f: Attends, options: &AttentionOptions) -> impl Fn([Tensor<3>; 3]) -> Tensor<3> {
+        let options = options.clone();
+        move |[q, k, v]| f(q, k, v, options.clone())
+    }
+
     proptest! {
         #[test]
         fn every_body_equals_the_operations_that_burn_derives(
@@ -332,10 +338,7 @@ mod tests {
             let mask = Tensor::<1, Bool>::from_bool(mask.as_slice(), &device()).reshape([batch, keys]);
             let mut options = AttentionOptions::new(heads).with_key_padding(padded.then_some(mask));
             options.causal = causal;
-            let run = |f: Attends| {
-                let options = options.clone();
-                move |[q, k, v]: [Tensor<3>; 3]| f(q, k, v, options.clone())
-            };
+            let run = |f| with(f, &options);
             for body in [attention, composed] {
                 compare([q.clone(), k.clone(), v.clone()], run(body), run(derived));
             }
@@ -365,10 +368,7 @@ mod tests {
             let [q, k, v] = [35, 41, 41].map(|time| inputs.tensor([1, time, d_head]));
             for causal in [false, true] {
                 let options = AttentionOptions { causal, ..AttentionOptions::new(1) };
-                let run = |f: Attends| {
-                    let options = options.clone();
-                    move |[q, k, v]: [Tensor<3>; 3]| f(q, k, v, options.clone())
-                };
+                let run = |f| with(f, &options);
                 compare([q.clone(), k.clone(), v.clone()], run(attention), run(derived));
             }
         }
@@ -406,10 +406,7 @@ mod tests {
                 let mask: Vec<bool> = (0..2 * keys).map(|i| i % keys == hidden).collect();
                 let mask = Tensor::<1, Bool>::from_bool(mask.as_slice(), &device()).reshape([2, keys]);
                 let options = AttentionOptions::new(2).with_key_padding(padded.then_some(mask));
-                let run = |f: Attends| {
-                    let options = options.clone();
-                    move |[q, k, v]: [Tensor<3>; 3]| f(q, k, v, options.clone())
-                };
+                let run = |f| with(f, &options);
                 for body in [attention, composed] {
                     let leaves_out = padded && crate::runs_ahead(&device());
                     compare_not_finite_but(leaves_out, [q.clone(), k.clone(), v.clone()], run(body), run(derived));

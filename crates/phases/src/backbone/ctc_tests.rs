@@ -115,8 +115,7 @@ fn place(more: &str) -> (tempfile::TempDir, Experiment) {
         "{{device: cpu, run: {{name: tiny, dir: '{at}/runs'}}, model: {{path: '{at}'}}, {more}, \
          train: {{max_steps: 4, optimizer: {{lr: 1.0e-2, warmup_steps: 1}}, evaluate: {{every: 0}}}}}}"
     );
-    std::fs::write(dir.path().join("tiny.yaml"), yaml).expect("written");
-    let experiment = Experiment::load(Some(&dir.path().join("tiny.yaml")), &[]).expect("a configuration");
+    let experiment = Experiment::of_yaml(&yaml, &[]).expect("a configuration");
     (dir, experiment)
 }
 
@@ -146,7 +145,7 @@ fn a_whole_encoder_is_trained_judged_and_asked() {
     assert_eq!(predictor.audio(&audio).expect("read").len(), 2, "four seconds are two windows");
     experiment.loss.label_smoothing = 0.1;
     let refused = Setup::new(&experiment).err().expect("refused");
-    assert!(matches!(refused, RunError::Backbone(_)) && refused.to_string().contains("label_smoothing"), "{refused}");
+    assert!(matches!(refused, RunError::Setting(_)) && refused.to_string().contains("label_smoothing"), "{refused}");
 }
 
 #[test]

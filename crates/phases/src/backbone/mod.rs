@@ -27,6 +27,7 @@ pub use speech::{RowGroup, SpeechBackbone, SpeechDecoder, SpeechStates, SpeechTa
 pub use text::TextBackbone;
 pub use undertone_registry::NameTaken;
 
+use crate::SourceError;
 use burn::tensor::Device;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
@@ -34,17 +35,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt::{Display, Formatter};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use undertone_model::read_files;
 use undertone_model::text::PretrainedText;
-use undertone_model::{FolderError, read_files};
 use undertone_registry::{Kind, Registry};
-use undertone_tasks::TextError;
 use undertone_train::BoxError;
 
 /// Name of an architecture, such as `whisper`, which is for speech, or `bert`, which is for text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Architecture {
-    name: &'static str,
+    pub(crate) name: &'static str,
     is_text: bool,
 }
 
@@ -54,44 +54,13 @@ pub type LoadText = fn(&Path, &Device) -> Result<TextBackbone, BoxError>;
 /// Function that reads an encoder of speech from the folder of `model.path` or `model.source.hub`.
 pub type LoadSpeech = fn(&Path, &Device) -> Result<SpeechBackbone, BoxError>;
 
-/// Reason why a backbone cannot be loaded from a folder.
-#[derive(Debug, thiserror::Error)]
-pub enum ArchitectureError {
-    /// The folder holds no valid model.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// The folder holds another architecture.
-    #[error("`{}` holds a model of type `{found}`, and `model.backbone` is `{expected}`: set it to `{found}`", folder.display())]
-    Architecture {
-        /// The folder.
-        folder: PathBuf,
-        /// Architecture in the folder.
-        found: &'static str,
-        /// Expected architecture.
-        expected: &'static str,
-    },
-    /// The tokenizer is not that of a text encoder.
-    #[error(transparent)]
-    Tokenizer(#[from] TextError),
-    /// Error of a registered architecture.
-    #[error("`{}` cannot be read as a backbone of type `{architecture}`: {source}", folder.display())]
-    Registered {
-        /// The folder.
-        folder: PathBuf,
-        /// The architecture.
-        architecture: &'static str,
-        /// The reason.
-        source: BoxError,
-    },
-}
-
 /// Registers an architecture for text. From then on, `model: {backbone: name, path: folder}` loads it. Registering the
 /// same one again has no effect.
 ///
 /// # Errors
 /// When another architecture has the name.
 pub fn register(name: &'static str, load: LoadText) -> Result<(), NameTaken> {
-    ARCHITECTURES.register(Entry { name, read: Read::Text(load) })
+    ARCHITECTURES.register(Entry { architecture: Architecture { name, is_text: true }, read: Read::Text(load) })
 }
 
 /// Registers an architecture for speech, as [`register`] does one for text. The folder's `config.json`, tokenizer and
@@ -100,7 +69,7 @@ pub fn register(name: &'static str, load: LoadText) -> Result<(), NameTaken> {
 /// # Errors
 /// When another architecture has the name.
 pub fn register_speech(name: &'static str, load: LoadSpeech) -> Result<(), NameTaken> {
-    ARCHITECTURES.register(Entry { name, read: Read::Speech(load) })
+    ARCHITECTURES.register(Entry { architecture: Architecture { name, is_text: false }, read: Read::Speech(load) })
 }
 
 impl Architecture {
@@ -122,7 +91,7 @@ impl Architecture {
         let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json")).ok()?).ok()?;
         match config.get("model_type")?.as_str()? {
             "xlm-roberta" => Some(Self::ROBERTA),
-            name => ARCHITECTURES.get(name).ok().map(|entry| entry.architecture()),
+            name => ARCHITECTURES.get(name).ok().map(|entry| entry.architecture),
         }
     }
 
@@ -130,10 +99,10 @@ impl Architecture {
     ///
     /// # Errors
     /// When it holds another one.
-    pub(crate) fn check(self, folder: &Path) -> Result<(), ArchitectureError> {
+    pub(crate) fn check(self, folder: &Path) -> Result<(), SourceError> {
         match Self::of_folder(folder).filter(|found| *found != self) {
             Some(Self { name: found, .. }) => {
-                Err(ArchitectureError::Architecture { folder: folder.to_owned(), found, expected: self.name })
+                Err(SourceError::Architecture { folder: folder.to_owned(), found, expected: self.name })
             }
             None => Ok(()),
         }
@@ -143,7 +112,7 @@ impl Architecture {
     ///
     /// # Errors
     /// When the folder holds no such model.
-    pub(crate) fn load_text(self, folder: &Path, device: &Device) -> Result<TextBackbone, ArchitectureError> {
+    pub(crate) fn load_text(self, folder: &Path, device: &Device) -> Result<TextBackbone, SourceError> {
         self.check(folder)?;
         match ARCHITECTURES.get(self.name).map(|entry| entry.read) {
             Ok(Read::Text(load)) => load(folder, device).map_err(|source| self.unread(folder, source)),
@@ -155,7 +124,7 @@ impl Architecture {
     ///
     /// # Errors
     /// When the folder holds no such model.
-    pub(crate) fn load_speech(self, folder: &Path, device: &Device) -> Result<SpeechBackbone, ArchitectureError> {
+    pub(crate) fn load_speech(self, folder: &Path, device: &Device) -> Result<SpeechBackbone, SourceError> {
         self.check(folder)?;
         let read = match ARCHITECTURES.get(self.name).map(|entry| entry.read) {
             Ok(Read::Speech(load)) => load(folder, device),
@@ -166,8 +135,8 @@ impl Architecture {
         Ok(SpeechBackbone { files: read_files(folder)?, ..speech })
     }
 
-    fn unread(self, folder: &Path, source: BoxError) -> ArchitectureError {
-        ArchitectureError::Registered { folder: folder.to_owned(), architecture: self.name, source }
+    fn unread(self, folder: &Path, source: BoxError) -> SourceError {
+        SourceError::Registered { folder: folder.to_owned(), architecture: self.name, source }
     }
 }
 
@@ -195,7 +164,7 @@ impl JsonSchema for Architecture {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let names: Vec<&str> = ARCHITECTURES.all().iter().map(|entry| entry.name).collect();
+        let names: Vec<&str> = ARCHITECTURES.all().iter().map(|entry| entry.architecture.name).collect();
         json_schema!({"type": "string", "enum": names})
     }
 }
@@ -203,41 +172,31 @@ impl JsonSchema for Architecture {
 impl<'de> Deserialize<'de> for Architecture {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        ARCHITECTURES.get(&name).map(|entry| entry.architecture()).map_err(D::Error::custom)
+        ARCHITECTURES.get(&name).map(|entry| entry.architecture).map_err(D::Error::custom)
     }
 }
 
 static ARCHITECTURES: Registry<Entry> = Registry::new("backbone", || {
     let built_in = [Architecture::WHISPER, Architecture::BERT, Architecture::ROBERTA];
-    built_in.map(|own| Entry { name: own.name, read: Read::BuiltIn(own) }).to_vec()
+    built_in.map(|architecture| Entry { architecture, read: Read::BuiltIn }).to_vec()
 });
 
 #[derive(Clone)]
 struct Entry {
-    name: &'static str,
+    architecture: Architecture,
     read: Read,
 }
 
 #[derive(Clone, Copy)]
 enum Read {
-    BuiltIn(Architecture),
+    BuiltIn,
     Text(LoadText),
     Speech(LoadSpeech),
 }
 
-impl Entry {
-    fn architecture(&self) -> Architecture {
-        match self.read {
-            Read::BuiltIn(architecture) => architecture,
-            Read::Text(_) => Architecture { name: self.name, is_text: true },
-            Read::Speech(_) => Architecture { name: self.name, is_text: false },
-        }
-    }
-}
-
 impl Kind for Entry {
     fn name(&self) -> &str {
-        self.name
+        self.architecture.name
     }
 }
 

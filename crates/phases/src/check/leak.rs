@@ -29,6 +29,7 @@ pub(super) struct Print {
 const LONG_TEXT: usize = 20;
 
 /// Samples of a split, indexed by the properties that other samples may share.
+#[derive(Default)]
 struct Index<'a> {
     audio: HashMap<Key, &'a str>,
     recordings: HashMap<&'a str, &'a str>,
@@ -38,8 +39,7 @@ struct Index<'a> {
 
 impl<'a> Index<'a> {
     fn new(prints: &'a [Print]) -> Self {
-        let mut index =
-            Self { audio: HashMap::new(), recordings: HashMap::new(), texts: HashMap::new(), passages: HashMap::new() };
+        let mut index = Self::default();
         for print in prints {
             if let Some(audio) = print.audio {
                 index.audio.entry(audio).or_insert(&print.name);

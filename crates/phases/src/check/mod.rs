@@ -19,35 +19,24 @@ pub use report::{
 };
 
 use crate::backbone::SpeechBackbone;
-use crate::config::TaskConfig;
 use crate::run::{Pretrained, Setup, StageSpec, load_speech};
-use crate::{Experiment, LongAudio, RunError, SourceConfig, SourceError};
+use crate::{Experiment, LongAudio, RunError, SourceConfig};
 use found::Found;
 use leak::{Print, leaks, repeats};
-use place::Place;
+use place::Look;
+pub(crate) use place::{Place, places};
 use speech::Speech;
 use undertone_data::cache::CacheConfig;
-use undertone_ops::{DeviceError, DeviceSpec};
+use undertone_ops::DeviceSpec;
 use undertone_report::{AnalysisError, Panel, panels};
 use undertone_train::BoxError;
 use written::Written;
-
-/// Reason why data cannot be checked.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// The CPU backend is not available.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The model, whose vocabulary is needed, cannot be loaded.
-    #[error(transparent)]
-    Model(#[from] SourceError),
-}
 
 /// Checks all data of an experiment. Nothing is trained and no accelerator is used, whatever `device` says.
 ///
 /// # Errors
 /// If there is no model to check the data for. Problems of the data itself are in the report.
-pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataCheck, CheckError> {
+pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataCheck, RunError> {
     let experiment = &on_host(experiment);
     let device = experiment.device.resolve()?;
     let (tasks, mut collected) = (experiment.all_tasks(), Collected::default());
@@ -56,14 +45,14 @@ pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataChec
         let text = experiment.model.load_text(&device)?;
         let written = Written { tokenizer: &text.tokenizer, framer: &text.framer };
         for place in places(experiment, &tasks) {
-            collected.split(&place, |at, source, found| written.source(&place, at, place.task, source, found));
+            collected.split(&place, |look, source| written.source(look, source));
         }
     } else {
         let backbone = load_speech(experiment, &device)?;
         let speech = Speech::new(experiment, &backbone, options);
         window = Some(speech.seconds());
         for place in places(experiment, &tasks) {
-            collected.split(&place, |at, source, found| speech.source(&place, at, source, found));
+            collected.split(&place, |look, source| speech.source(look, source));
             if !collected.found.fails_at(&place.name())
                 && let Err(error) = rehearse(experiment, &backbone, &place, &collected)
             {
@@ -81,17 +70,6 @@ fn on_host(experiment: &Experiment) -> Experiment {
     experiment.device = DeviceSpec::Cpu;
     experiment.data.cache = CacheConfig::default();
     experiment
-}
-
-/// Returns every split that training or evaluation of the tasks reads.
-fn places<'a>(experiment: &Experiment, tasks: &'a [TaskConfig]) -> Vec<Place<'a>> {
-    let places = tasks.iter().flat_map(|task| {
-        let (splits, seed) = (task.data.splits(), task.seed(experiment.seed));
-        splits.all().filter_map(move |split| {
-            Some(Place { task, split, sources: splits.sources(split)?, seed: split.seed(seed) })
-        })
-    });
-    places.collect()
 }
 
 /// Prepares a split as training does.
@@ -134,11 +112,7 @@ struct Collected {
 
 impl Collected {
     /// Checks each source of a split.
-    fn split(
-        &mut self,
-        place: &Place,
-        mut look: impl FnMut(&str, &SourceConfig, &mut Found) -> (SourceCheck, Vec<Print>),
-    ) {
+    fn split(&mut self, place: &Place, mut examine: impl FnMut(&mut Look, &SourceConfig) -> (SourceCheck, Vec<Print>)) {
         let task = place.task_name().map(str::to_owned);
         if task != self.task {
             self.compare();
@@ -146,7 +120,7 @@ impl Collected {
         self.task = task.clone();
         let (mut sources, mut prints) = (Vec::new(), Vec::new());
         for (at, source) in place.named() {
-            let (check, more) = look(&at, source, &mut self.found);
+            let (check, more) = examine(&mut Look { place, at: &at, found: &mut self.found }, source);
             sources.push(check);
             prints.extend(more);
         }

@@ -31,7 +31,7 @@ pub struct SplitCheck {
 }
 
 /// Properties of a source.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SourceCheck {
     /// File, folder or name of the source.
     pub source: String,
@@ -74,26 +74,7 @@ pub struct SourceCheck {
 impl SourceCheck {
     /// Returns the entry of a source that has not been examined yet.
     pub(super) fn of(source: &SourceConfig, token_limit: usize) -> Self {
-        Self {
-            source: source.to_string(),
-            samples: 0,
-            drawn: None,
-            heard: None,
-            hours: None,
-            seconds: None,
-            unknown_lengths: 0,
-            long: Long::default(),
-            tokens: None,
-            token_limit,
-            target_tokens: None,
-            target_limit: None,
-            empty_texts: 0,
-            languages: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            labels: BTreeMap::new(),
-            unspellable: Vec::new(),
-            unknown_share: None,
-        }
+        Self { source: source.to_string(), token_limit, ..Self::default() }
     }
 }
 

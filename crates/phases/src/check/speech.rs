@@ -1,9 +1,8 @@
 //! Checks speech sources.
 
-use super::found::Found;
 use super::leak::Print;
 use super::listen::{Sound, is_crowded, listen};
-use super::place::{CheckOptions, Place};
+use super::place::{CheckOptions, Look, Place};
 use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
 use crate::backbone::SpeechBackbone;
 use crate::speech::{Piece, Spoken, Tokens, divided, lengths};
@@ -45,17 +44,11 @@ impl<'a> Speech<'a> {
         self.window() as f64 / f64::from(SAMPLE_RATE)
     }
 
-    /// Checks a source of a split; `at` is its name in messages.
-    pub fn source(
-        &self,
-        place: &Place,
-        at: &str,
-        source: &SourceConfig,
-        found: &mut Found,
-    ) -> (SourceCheck, Vec<Print>) {
+    /// Checks a source.
+    pub fn source(&self, look: &mut Look, source: &SourceConfig) -> (SourceCheck, Vec<Print>) {
         let mut check = SourceCheck::of(source, self.tokens.positions());
         if let Some(synthesised) = source.synthesised() {
-            self.synthesised(place, at, source, synthesised, &mut check, found);
+            self.synthesised(look, source, synthesised, &mut check);
             return (check, Vec::new());
         }
         let said = |error: &dyn std::fmt::Display| error.to_string();
@@ -69,36 +62,29 @@ impl<'a> Speech<'a> {
             Ok((clips, unusable)) => {
                 let all = clips.len() + unusable.len();
                 let rows = unusable.iter().map(ToString::to_string);
-                found.add(Severity::Failure, ProblemKind::Rows, at, all, rows);
-                let prints = self.recordings(place, at, &clips, &mut check, found);
+                look.add(Severity::Failure, ProblemKind::Rows, all, rows);
+                let prints = self.recordings(look, &clips, &mut check);
                 (check, prints)
             }
             Err(error) => {
-                found.add(Severity::Failure, ProblemKind::Source, at, 1, [error]);
+                look.add(Severity::Failure, ProblemKind::Source, 1, [error]);
                 (check, Vec::new())
             }
         }
     }
 
-    fn recordings(
-        &self,
-        place: &Place,
-        at: &str,
-        clips: &Clips,
-        check: &mut SourceCheck,
-        found: &mut Found,
-    ) -> Vec<Print> {
+    fn recordings(&self, look: &mut Look, clips: &Clips, check: &mut SourceCheck) -> Vec<Print> {
         let name = |index: usize| clips.clip(index).name.as_str();
         let (window, seconds_at_once) = (self.window(), self.seconds());
         let mut bad: Vec<(usize, AudioError)> = clips.problems().into_iter().map(|p| (p.index, p.error)).collect();
         let known_bad: HashSet<usize> = bad.iter().map(|(index, _)| *index).collect();
         let lengths = lengths(clips, &["long_audio"], |_| ProgressBar::hidden());
         let division = divided(clips, seconds_at_once, &lengths);
-        let texts = self.texts(place, at, clips, &division.pieces, check, found);
+        let texts = self.texts(look, clips, &division.pieces, check);
 
         let mut sounds: Vec<Option<Sound>> = vec![None; clips.len()];
         if self.options.audio {
-            let heard = listen(clips, &known_bad, &format!("{at}: decoding"), self.options.progress);
+            let heard = listen(clips, &known_bad, &format!("{}: decoding", look.at), self.options.progress);
             for (index, sound) in heard.into_iter().enumerate() {
                 match sound {
                     Some(Ok(sound)) => sounds[index] = Some(sound),
@@ -116,27 +102,27 @@ impl<'a> Speech<'a> {
             })
             .collect();
 
-        let severity = self.bad_audio(place, bad.len(), clips.len());
+        let severity = self.bad_audio(look.place, bad.len(), clips.len());
         let (outside, unreadable): (Vec<_>, Vec<_>) =
             bad.iter().partition(|(_, error)| matches!(error, AudioError::OutsideFile { .. }));
         for (kind, which) in [(ProblemKind::OutsideFile, outside), (ProblemKind::Unreadable, unreadable)] {
-            found.add(severity, kind, at, clips.len(), which.into_iter().map(|(_, error)| error.to_string()));
+            look.add(severity, kind, clips.len(), which.into_iter().map(|(_, error)| error.to_string()));
         }
         let segments = division.unusable.iter().map(|(index, error)| format!("`{}` ({error})", name(*index)));
-        found.add(Severity::Failure, ProblemKind::Segments, at, clips.len(), segments);
+        look.add(Severity::Failure, ProblemKind::Segments, clips.len(), segments);
 
         let long = division.long.iter().map(|(index, s)| format!("`{}` ({s:.2} s)", name(*index)));
         match self.experiment.data.long_audio {
-            LongAudio::Refuse => found.add(Severity::Failure, ProblemKind::TooLong, at, clips.len(), long),
-            LongAudio::Align => found.add(Severity::Note, ProblemKind::Aligned, at, clips.len(), long),
+            LongAudio::Refuse => look.add(Severity::Failure, ProblemKind::TooLong, clips.len(), long),
+            LongAudio::Align => look.add(Severity::Note, ProblemKind::Aligned, clips.len(), long),
         }
         // Clips that are longer than their header says.
         let whole = division.pieces.iter().filter(|piece| piece.part.is_none()).map(|piece| piece.clip);
         let longer: Vec<(usize, Sound)> =
             whole.filter_map(|clip| Some((clip, sounds[clip]?))).filter(|(_, sound)| sound.samples > window).collect();
-        let severity = self.bad_audio(place, longer.len(), clips.len());
+        let severity = self.bad_audio(look.place, longer.len(), clips.len());
         let named = longer.iter().map(|(clip, sound)| format!("`{}` ({:.3} s)", name(*clip), sound.seconds()));
-        found.add(severity, ProblemKind::TooLong, at, clips.len(), named);
+        look.add(severity, ProblemKind::TooLong, clips.len(), named);
 
         let pieces_of_cut: Vec<usize> = division.pieces.iter().filter(|p| p.part.is_some()).map(|p| p.clip).collect();
         check.long = Long {
@@ -150,20 +136,12 @@ impl<'a> Speech<'a> {
         check.seconds = Spread::of(seconds.iter().flatten().copied().collect(), FINEST);
         check.hours = check.seconds.as_ref().map(|spread| spread.total / 3600.0);
         check.tokens = Spread::of(texts.iter().map(|tokens| *tokens as f64).collect(), 1.0);
-        self.audible(at, clips, &sounds, &seconds, found);
+        self.audible(look, clips, &sounds, &seconds);
         self.prints(clips, &sounds, &seconds)
     }
 
     /// Checks the texts. Returns the number of tokens of each piece that can be encoded, prompt included.
-    fn texts(
-        &self,
-        place: &Place,
-        at: &str,
-        clips: &Clips,
-        pieces: &[Piece],
-        check: &mut SourceCheck,
-        found: &mut Found,
-    ) -> Vec<usize> {
+    fn texts(&self, look: &mut Look, clips: &Clips, pieces: &[Piece], check: &mut SourceCheck) -> Vec<usize> {
         let all: Vec<&Clip> = (0..clips.len()).map(|index| clips.clip(index)).collect();
         let data = &self.experiment.data;
         let multilingual = self.backbone.tokenizer.is_multilingual();
@@ -178,16 +156,16 @@ impl<'a> Speech<'a> {
         check.tasks = counted(|clip| clip.task.as_deref(), &data.task);
         check.empty_texts = all.iter().filter(|clip| clip.text.trim().is_empty()).count();
         let empty = all.iter().filter(|clip| clip.text.trim().is_empty()).map(|clip| format!("`{}`", clip.name));
-        found.add(Severity::Note, ProblemKind::Empty, at, clips.len(), empty);
+        look.add(Severity::Note, ProblemKind::Empty, clips.len(), empty);
         if !multilingual && self.backbone.whisper().is_some() {
             let english = |language: &str| language.get(..2).is_none_or(|code| code.eq_ignore_ascii_case("en"));
             let foreign = all.iter().filter_map(|clip| clip.language.as_deref().map(|language| (clip, language)));
             let foreign = foreign.filter(|(_, language)| !english(language));
             let named = foreign.map(|(clip, language)| format!("`{}` ({language})", clip.name));
-            found.add(Severity::Warning, ProblemKind::EnglishOnly, at, clips.len(), named);
+            look.add(Severity::Warning, ProblemKind::EnglishOnly, clips.len(), named);
         }
 
-        let timed = place.training() && data.timestamps > 0.0;
+        let timed = look.place.training() && data.timestamps > 0.0;
         let encoded = pieces.par_iter().map(|piece| {
             let clip = clips.clip(piece.clip);
             let (language, task) = (clip.language.as_deref(), clip.task.as_deref());
@@ -227,13 +205,13 @@ impl<'a> Speech<'a> {
         check.unspellable = characters.most_frequent();
         let severity = self.bad_texts(bad.values().map(Vec::len).sum(), pieces.len());
         for (kind, samples) in bad {
-            found.add(severity, kind, at, pieces.len(), samples);
+            look.add(severity, kind, pieces.len(), samples);
         }
         lengths
     }
 
     /// Checks the loudness of recordings, clipping, and the length of texts for their duration.
-    fn audible(&self, at: &str, clips: &Clips, sounds: &[Option<Sound>], seconds: &[Option<f64>], found: &mut Found) {
+    fn audible(&self, look: &mut Look, clips: &Clips, sounds: &[Option<Sound>], seconds: &[Option<f64>]) {
         let mut add = |kind, is: &dyn Fn(&Sound) -> Option<String>| {
             let named = sounds.iter().enumerate().filter_map(|(index, sound)| {
                 let clip = clips.clip(index);
@@ -242,7 +220,7 @@ impl<'a> Speech<'a> {
                 let what = is(&sound.filter(|_| spoken || kind == ProblemKind::Clipped)?)?;
                 Some(format!("`{}` ({what})", clip.name))
             });
-            found.add(Severity::Warning, kind, at, clips.len(), named);
+            look.add(Severity::Warning, kind, clips.len(), named);
         };
         let loudness = |sound: &Sound| match sound.db.is_finite() {
             true => format!("{:.0} dB", sound.db),
@@ -255,13 +233,13 @@ impl<'a> Speech<'a> {
             let divided_by = (*sound)?.divided_by?;
             Some(format!("`{}` (by {divided_by})", clips.clip(index).name))
         });
-        found.add(Severity::Warning, ProblemKind::Divided, at, clips.len(), divided);
+        look.add(Severity::Warning, ProblemKind::Divided, clips.len(), divided);
         let crowded = (0..clips.len()).filter_map(|index| {
             let (clip, seconds) = (clips.clip(index), seconds[index]?);
             let count = clip.text.chars().count();
             is_crowded(&clip.text, seconds).then(|| format!("`{}` ({count} characters in {seconds:.2} s)", clip.name))
         });
-        found.add(Severity::Warning, ProblemKind::Crowded, at, clips.len(), crowded);
+        look.add(Severity::Warning, ProblemKind::Crowded, clips.len(), crowded);
     }
 
     fn prints(&self, clips: &Clips, sounds: &[Option<Sound>], seconds: &[Option<f64>]) -> Vec<Print> {
@@ -284,19 +262,12 @@ impl<'a> Speech<'a> {
         (0..clips.len()).into_par_iter().map(print).collect()
     }
 
-    fn synthesised(
-        &self,
-        place: &Place,
-        at: &str,
-        source: &SourceConfig,
-        synthesised: &Synthesised,
-        check: &mut SourceCheck,
-        found: &mut Found,
-    ) {
+    fn synthesised(&self, look: &mut Look, source: &SourceConfig, synthesised: &Synthesised, check: &mut SourceCheck) {
+        let place = look.place;
         let samples = SpeechDataset::new(self.experiment, &[source], self.backbone, place.training(), place.seed);
         let samples = match samples {
             Ok(samples) => samples,
-            Err(error) => return found.add(Severity::Failure, ProblemKind::Source, at, 1, [error.to_string()]),
+            Err(error) => return look.add(Severity::Failure, ProblemKind::Source, 1, [error.to_string()]),
         };
         // First epoch of each stage of a curriculum, and of the rest.
         let ends = synthesised.stages.iter().scan(0, |end, stage| {
@@ -305,7 +276,7 @@ impl<'a> Speech<'a> {
         });
         let begins: Vec<u64> = std::iter::once(0).chain(ends).collect();
         let drawn = DRAWN.min(samples.len() * begins.len());
-        self.options.progress.begin(&format!("{at}: making samples"), drawn);
+        self.options.progress.begin(&format!("{}: making samples", look.at), drawn);
         let draws: Vec<Result<SpeechSample, SampleError>> = (0..drawn)
             .into_par_iter()
             .map(|draw| {
@@ -331,7 +302,7 @@ impl<'a> Speech<'a> {
         };
         let (long, other): (Vec<_>, Vec<_>) = bad.into_iter().partition(too_long);
         for (kind, errors) in [(ProblemKind::LongText, long), (ProblemKind::Refused, other)] {
-            found.add(severity, kind, at, drawn, errors.iter().map(ToString::to_string));
+            look.add(severity, kind, drawn, errors.iter().map(ToString::to_string));
         }
         let seconds = |sample: &SpeechSample| sample.heard.samples() as f64 / f64::from(SAMPLE_RATE);
         check.samples = samples.len();

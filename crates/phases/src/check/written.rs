@@ -1,17 +1,19 @@
 //! Checks text sources, which tasks on a text backbone read.
 
-use super::found::Found;
 use super::leak::Print;
-use super::place::Place;
+use super::place::Look;
 use super::report::{ProblemKind, Severity, SourceCheck, Spread};
 use crate::SourceConfig;
 use crate::config::TaskConfig;
-use crate::run::{TextDataError, read_texts};
+use crate::run::read_texts;
 use undertone_model::text::TextTokenizer;
-use undertone_tasks::{Framer, TextSample};
+use undertone_tasks::{Framer, TextDataset, TextSample};
+use undertone_train::BoxError;
 
 /// Share of unknown tokens above which the vocabulary does not match the text.
 const UNKNOWN: f64 = 0.05;
+
+type Read = (Vec<(String, String)>, Vec<Vec<String>>, TextDataset);
 
 /// Checks text sources for a model.
 pub(super) struct Written<'a> {
@@ -21,24 +23,14 @@ pub(super) struct Written<'a> {
 
 impl Written<'_> {
     /// Checks a task's source.
-    pub fn source(
-        &self,
-        place: &Place,
-        at: &str,
-        task: &TaskConfig,
-        source: &SourceConfig,
-        found: &mut Found,
-    ) -> (SourceCheck, Vec<Print>) {
+    pub fn source(&self, look: &mut Look, source: &SourceConfig) -> (SourceCheck, Vec<Print>) {
+        let task = look.place.task;
         let (limit, target_limit) = (task.head.max_input(), task.head.max_target());
         let mut check = SourceCheck { target_limit, ..SourceCheck::of(source, limit) };
-        let read = source.records().map_err(TextDataError::from).and_then(|records| {
-            let (inputs, passages) = (task.head.texts(&records)?, task.head.passages(&records)?);
-            Ok((inputs, passages, read_texts(task, source, self.framer)?))
-        });
-        let (inputs, passages, dataset) = match read {
+        let (inputs, passages, dataset) = match self.read(task, source) {
             Ok(read) => read,
             Err(error) => {
-                found.add(Severity::Failure, ProblemKind::Source, at, 1, [error.to_string()]);
+                look.add(Severity::Failure, ProblemKind::Source, 1, [error.to_string()]);
                 return (check, Vec::new());
             }
         };
@@ -46,7 +38,7 @@ impl Written<'_> {
         check.samples = all;
         check.empty_texts = inputs.iter().filter(|(_, text)| text.trim().is_empty()).count();
         let empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(name, _)| name.clone());
-        found.add(Severity::Warning, ProblemKind::Empty, at, all, empty);
+        look.add(Severity::Warning, ProblemKind::Empty, all, empty);
         check.tokens = Spread::of(samples.iter().map(|sample| sample.ids.len() as f64).collect(), 1.0);
         check.target_tokens = Spread::of(samples.iter().filter_map(written).collect(), 1.0);
         check.labels = task.head.label_counts(samples);
@@ -54,13 +46,13 @@ impl Written<'_> {
             (Severity::Note, ProblemKind::CutInput, dataset.cut().inputs),
             (Severity::Warning, ProblemKind::CutTarget, dataset.cut().targets),
         ] {
-            found.add_unnamed(severity, kind, at, all, count);
+            look.found.add_unnamed(severity, kind, look.at, all, count);
         }
-        if place.training() {
+        if look.place.training() {
             let missing = check.labels.iter().filter(|(_, count)| **count == 0).map(|(label, _)| format!("`{label}`"));
-            found.add(Severity::Warning, ProblemKind::NoSample, at, check.labels.len(), missing.collect::<Vec<_>>());
+            look.add(Severity::Warning, ProblemKind::NoSample, check.labels.len(), missing.collect::<Vec<_>>());
         }
-        check.unknown_share = self.unknown(at, samples, found);
+        check.unknown_share = self.unknown(look, samples);
         let compared = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
         let mut passages = passages.into_iter();
         let print = |(name, text): (String, String)| Print {
@@ -75,14 +67,21 @@ impl Written<'_> {
         (check, inputs.into_iter().map(print).collect())
     }
 
+    /// Returns the texts and the passages of the records, and the samples made of them.
+    fn read(&self, task: &TaskConfig, source: &SourceConfig) -> Result<Read, BoxError> {
+        let records = source.records()?;
+        let (inputs, passages) = (task.head.texts(&records)?, task.head.passages(&records)?);
+        Ok((inputs, passages, read_texts(task, source, self.framer)?))
+    }
+
     /// Returns the share of unknown tokens, if the vocabulary has a token for them.
-    fn unknown(&self, at: &str, samples: &[TextSample], found: &mut Found) -> Option<f64> {
+    fn unknown(&self, look: &mut Look, samples: &[TextSample]) -> Option<f64> {
         let unknown = ["[UNK]", "<unk>"].into_iter().find_map(|token| self.tokenizer.inner().token_to_id(token))?;
         let all: usize = samples.iter().map(|sample| sample.ids.len()).sum();
         let count: usize = samples.iter().map(|s| s.ids.iter().filter(|id| **id == unknown).count()).sum();
         let share = count as f64 / all.max(1) as f64;
         let severity = if share > UNKNOWN { Severity::Warning } else { Severity::Note };
-        found.add_unnamed(severity, ProblemKind::Unknown, at, all, count);
+        look.found.add_unnamed(severity, ProblemKind::Unknown, look.at, all, count);
         Some(share)
     }
 }

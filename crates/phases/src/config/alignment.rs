@@ -1,6 +1,7 @@
 //! Configuration of the loss terms on the encoder from known timing.
 
 use super::ConfigError;
+use super::error::ensure;
 use serde::{Deserialize, Serialize};
 
 /// Loss terms on the encoder from known timing.
@@ -31,14 +32,15 @@ impl AlignmentConfig {
     /// When a weight is negative or not finite, or `elements_layer` is set without a weight for `elements`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (key, weight) in [("characters", self.characters), ("elements", self.elements)] {
-            if !(weight.is_finite() && weight >= 0.0) {
-                return Err(ConfigError::Value(format!("`loss.alignment.{key}` is {weight}: it must be at least 0")));
-            }
+            ensure(weight.is_finite() && weight >= 0.0, || {
+                format!("`loss.alignment.{key}` is {weight}: it must be at least 0")
+            })?;
         }
-        if self.elements == 0.0 && self.elements_layer != Self::default().elements_layer {
-            let reason = "is for `loss.alignment.elements`, which is 0: give that a weight, or leave it out";
-            return Err(ConfigError::Value(format!("`loss.alignment.elements_layer` {reason}")));
-        }
+        let is_usual = self.elements_layer == Self::default().elements_layer;
+        ensure(
+            self.elements != 0.0 || is_usual,
+            || "`loss.alignment.elements_layer` is for `loss.alignment.elements`, which is 0: give that a weight, or leave it out",
+        )?;
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Configuration of training and validation data, and of batches.
 
+use super::error::ensure;
 use super::splits::Splits;
 use super::{ConfigError, SourceConfig, Sources, Split};
 use serde::{Deserialize, Serialize};
@@ -155,59 +156,60 @@ impl DataConfig {
 
     /// Checks every value that can be checked without reading data.
     pub(crate) fn validate(&self, seed: u64) -> Result<(), ConfigError> {
-        let value = |text: String| Err(ConfigError::Value(text));
-        let at = |key: &str, e: &dyn std::fmt::Display| ConfigError::Value(format!("`data{key}`: {e}"));
-        if self.eval_batch_size == 0 {
-            return value("`data.eval_batch_size` is 0: it must be at least 1".into());
-        }
-        if self.eval_batch_size > MOST_BATCH {
-            return value(format!(
-                "`data.eval_batch_size` is {}: it must be at most {MOST_BATCH}",
-                self.eval_batch_size
-            ));
-        }
+        let at = |key: &str, e: &dyn std::fmt::Display| format!("`data{key}`: {e}");
+        let size = self.eval_batch_size;
+        ensure(size > 0, || "`data.eval_batch_size` is 0: it must be at least 1")?;
+        ensure(size <= MOST_BATCH, || format!("`data.eval_batch_size` is {size}: it must be at most {MOST_BATCH}"))?;
         self.training_loader(seed).validate().map_err(|e| at("", &e))?;
-        if self.attention_cost != 0.0 && self.max_batch_seconds.is_none() {
-            return value("`data.attention_cost` is for `data.max_batch_seconds`: give that, or leave it out".into());
-        }
+        ensure(
+            self.attention_cost == 0.0 || self.max_batch_seconds.is_some(),
+            || "`data.attention_cost` is for `data.max_batch_seconds`: give that, or leave it out",
+        )?;
         for (key, share) in [("timestamps", self.timestamps), ("previous_text", self.previous_text)] {
-            if !(0.0..=1.0).contains(&share) {
-                return value(format!("`data.{key}` is {share}: it is a share of the samples, from 0 to 1"));
-            }
+            ensure((0.0..=1.0).contains(&share), || {
+                format!("`data.{key}` is {share}: it is a share of the samples, from 0 to 1")
+            })?;
         }
-        if self.pack && self.previous_text > 0.0 {
-            return value("`data.pack` puts recordings together by chance, so that none goes on from the one before it: leave out that or `data.previous_text`".into());
-        }
-        if self.spellings.is_some() && self.normalizer != Normalizer::English {
-            return value("`data.spellings` is for `data.normalizer: english`: give that, or leave it out".into());
-        }
+        ensure(
+            !(self.pack && self.previous_text > 0.0),
+            || "`data.pack` puts recordings together by chance, so that none goes on from the one before it: leave out that or `data.previous_text`",
+        )?;
+        ensure(
+            self.spellings.is_none() || self.normalizer == Normalizer::English,
+            || "`data.spellings` is for `data.normalizer: english`: give that, or leave it out",
+        )?;
         if let Some(path) = self.spellings.as_ref().filter(|path| !path.is_file()) {
-            return value(format!("`data.spellings` is `{}`, and there is no such file", path.display()));
+            return Err(format!("`data.spellings` is `{}`, and there is no such file", path.display()).into());
         }
         self.augment.validate().map_err(|e| at(".augment", &e))?;
         self.cache.validate().map_err(|e| at(".cache", &e))?;
         // The results of aligning long recordings are stored in the folder whatever the cache keeps.
-        let kept = self.long_audio == LongAudio::Align;
-        if self.cache.what() == CacheWhat::Off && self.cache.dir().is_some() && !kept {
-            return value("`data.cache.what` is off, so that `data.cache.dir` has no effect: set the one to `audio` or `features`, or leave the other out".into());
-        }
-        if !(self.source_temperature.is_finite() && self.source_temperature > 0.0) {
-            return value(format!("`data.source_temperature` is {}: it must be above 0", self.source_temperature));
-        }
-        if self.source_temperature != 1.0 && (self.train.0.len() == 1 || self.train.weights().is_some()) {
-            return value("`data.source_temperature` is for a list of sources without weights: leave it out".into());
-        }
-        if self.cache.what() == CacheWhat::Features {
-            let changes = [("augment", self.augment.changes_audio()), ("pack", self.pack)];
-            if let Some((key, _)) = changes.iter().find(|(_, on)| *on) {
-                return value(format!(
+        let kept = self.cache.what() != CacheWhat::Off || self.long_audio == LongAudio::Align;
+        ensure(
+            kept || self.cache.dir().is_none(),
+            || "`data.cache.what` is off, so that `data.cache.dir` has no effect: set the one to `audio` or `features`, or leave the other out",
+        )?;
+        let temperature = self.source_temperature;
+        ensure(temperature.is_finite() && temperature > 0.0, || {
+            format!("`data.source_temperature` is {temperature}: it must be above 0")
+        })?;
+        let is_mixed = self.train.0.len() != 1 && self.train.weights().is_none();
+        ensure(
+            temperature == 1.0 || is_mixed,
+            || "`data.source_temperature` is for a list of sources without weights: leave it out",
+        )?;
+        for (key, changes) in [("augment", self.augment.changes_audio()), ("pack", self.pack)] {
+            ensure(!(changes && self.cache.what() == CacheWhat::Features), || {
+                format!(
                     "`data.{key}` changes the audio, and `data.cache.what: features` keeps what was computed of it: keep `audio`"
-                ));
-            }
+                )
+            })?;
         }
-        if self.max_bad_share != Self::default().max_bad_share && self.on_bad_sample == OnBadSample::Stop {
-            return value("`data.max_bad_share` is for `data.on_bad_sample: skip`: give that, or leave it out".into());
-        }
+        let is_usual = self.max_bad_share == Self::default().max_bad_share;
+        ensure(
+            is_usual || self.on_bad_sample != OnBadSample::Stop,
+            || "`data.max_bad_share` is for `data.on_bad_sample: skip`: give that, or leave it out",
+        )?;
         self.train.validate().map_err(|e| at(".train", &e))?;
         for (name, source) in self.train.named() {
             source.validate_speech(true).map_err(|e| at(&format!(".train{name}"), &e))?;
@@ -216,7 +218,7 @@ impl DataConfig {
         for (split, source) in splits.written().filter(|(split, _)| *split != Split::Train) {
             source.validate_speech(false).map_err(|e| at(&format!(".{}", split.name()), &e))?;
         }
-        splits.validate().map_err(|(split, e)| at(&format!(".{}", split.name()), &e))
+        Ok(splits.validate().map_err(|(split, e)| at(&format!(".{}", split.name()), &e))?)
     }
 
     /// Returns the splits.
@@ -236,12 +238,14 @@ impl DataConfig {
             ("long_audio", any, self.long_audio != LongAudio::Refuse),
             ("cache", any, self.cache.what() != CacheWhat::Off),
         ];
-        match given.iter().find(|(_, there, given)| *given && !there) {
-            Some((key, ..)) => Err(ConfigError::Value(format!(
-                "`data.{key}` is for recordings, and the samples are made by a synthesiser, which has settings of its own: leave it out"
-            ))),
-            None => Ok(()),
+        for (key, there, given) in given {
+            ensure(there || !given, || {
+                format!(
+                    "`data.{key}` is for recordings, and the samples are made by a synthesiser, which has settings of its own: leave it out"
+                )
+            })?;
         }
+        Ok(())
     }
 }
 

@@ -12,3 +12,14 @@ pub enum ConfigError {
     #[error("{0}")]
     Value(String),
 }
+
+impl From<String> for ConfigError {
+    fn from(reason: String) -> Self {
+        Self::Value(reason)
+    }
+}
+
+/// Returns an error with the reason unless a rule holds.
+pub(super) fn ensure<R: Into<String>>(holds: bool, reason: impl FnOnce() -> R) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(reason().into()) }
+}

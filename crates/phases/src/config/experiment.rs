@@ -15,6 +15,9 @@ use undertone_ops::{DeviceError, DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
 use undertone_train::ranks::launched;
 
+/// Name of the configuration file of a run.
+pub(crate) const CONFIG: &str = "config.yaml";
+
 /// Configuration of an experiment: everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -137,7 +140,7 @@ impl Default for RunConfig {
 }
 
 /// Loss terms besides the cross-entropy of the text, and its settings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {
     /// Label smoothing: share of each target's probability mass that is spread over all tokens.
@@ -146,12 +149,6 @@ pub struct LossConfig {
     pub alignment: AlignmentConfig,
     /// Whether a training batch shorter than the window is placed at a random position in it, instead of at the start.
     pub random_position: bool,
-}
-
-impl Default for LossConfig {
-    fn default() -> Self {
-        Self { label_smoothing: 0.0, alignment: AlignmentConfig::default(), random_position: false }
-    }
 }
 
 impl Experiment {
@@ -171,8 +168,7 @@ impl Experiment {
         }
         layers.add(Env::prefixed("UNDERTONE_").split("__"))?;
         for setting in settings {
-            let malformed =
-                || ConfigError::Value(format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`"));
+            let malformed = || format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`");
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
             let value: serde_json::Value = serde_norway::from_str(text).map_err(|_| malformed())?;
             layers.set(key, value)?;
@@ -188,7 +184,7 @@ impl Experiment {
         let usual = usual_keys(&layers.figment());
         layers.add_below(Serialized::defaults(usual))?;
         let figment = layers.figment();
-        let experiment: Self = figment.extract().map_err(|e| ConfigError::Value(in_task(&figment, &e)))?;
+        let experiment: Self = figment.extract().map_err(|e| in_task(&figment, &e))?;
         experiment.validate()?;
         Ok(experiment)
     }
@@ -218,6 +214,16 @@ impl Experiment {
             [] => vec![TaskConfig::of_whole(&self.data, &self.train)],
             tasks => tasks.to_vec(),
         }
+    }
+
+    /// Loads the configuration of the run in a directory, with `key=value` settings.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn of_run(directory: &Path, settings: &[String]) -> Result<Self, ConfigError> {
+        let mut experiment = Self::load(Some(&directory.join(CONFIG)), settings)?;
+        experiment.at(directory);
+        Ok(experiment)
     }
 
     /// Sets `run.dir` and `run.name` to `directory`, for a run that was moved.

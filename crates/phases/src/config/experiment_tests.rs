@@ -2,11 +2,18 @@ use super::*;
 use crate::{Origin, SourceConfig, Split, Synthesised};
 use undertone_data::loader::Workers;
 
+impl Experiment {
+    /// Loads a configuration from a text, for tests.
+    pub(crate) fn of_yaml(yaml: &str, settings: &[&str]) -> Result<Self, ConfigError> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("test.yaml");
+        std::fs::write(&file, yaml).expect("written");
+        Self::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+    }
+}
+
 fn load(yaml: &str, settings: &[&str]) -> Result<Experiment, ConfigError> {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("test.yaml");
-    std::fs::write(&file, yaml).expect("written");
-    Experiment::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+    Experiment::of_yaml(yaml, settings)
 }
 
 fn options(source: &SourceConfig) -> &undertone_data::options::Options {

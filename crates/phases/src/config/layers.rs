@@ -3,10 +3,9 @@
 use super::ConfigError;
 use super::choices::settle;
 use super::migrate::migrate;
-use figment::providers::{Format, Serialized};
+use figment::providers::Serialized;
 use figment::value::{Dict, Map, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
-use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// Maximum number of brackets open at once. The parser accepts 128, but checks this only after it has read all of them,
@@ -70,7 +69,7 @@ impl Layers {
 
     fn insert(&mut self, at: usize, provider: impl Provider) -> Result<(), ConfigError> {
         let metadata = provider.metadata();
-        let mut keys: Dict = Figment::from(provider).extract().map_err(|e| ConfigError::Value(sentence(&e)))?;
+        let mut keys: Dict = Figment::from(provider).extract().map_err(|e| sentence(&e))?;
         keys.values_mut().for_each(untag);
         self.0.insert(at, Layer { metadata, keys });
         Ok(())
@@ -87,8 +86,7 @@ impl Layers {
         for (prefix, rest) in ends.map(|at| (&key[..at], &key[at + 1..])) {
             let Ok(found @ Value::Array(..)) = figment.find_value(prefix) else { continue };
             let mut list = serde_json::to_value(&found).unwrap_or_default();
-            set_within(&mut list, rest, value)
-                .map_err(|reason| ConfigError::Value(format!("`--set {key}`: `{prefix}` {reason}")))?;
+            set_within(&mut list, rest, value).map_err(|reason| format!("`--set {key}`: `{prefix}` {reason}"))?;
             return self.add(Serialized::default(prefix, list));
         }
         self.add(Serialized::default(key, value))
@@ -191,15 +189,12 @@ pub(super) struct YamlFile<'a>(pub &'a Path);
 
 impl Provider for YamlFile<'_> {
     fn metadata(&self) -> Metadata {
-        Yaml::file_exact(self.0).metadata()
+        Metadata::from("YAML file", self.0)
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        match std::fs::read_to_string(self.0).ok().map(|text| merged(&text)).transpose()?.flatten() {
-            Some(text) => Yaml::string(&text).data(),
-            // Figment's own reader gives the better error message.
-            None => Yaml::file_exact(self.0).data(),
-        }
+        let text = std::fs::read_to_string(self.0).map_err(|e| e.to_string())?;
+        Ok(Profile::Default.collect(parse_yaml(&text)?))
     }
 }
 
@@ -220,23 +215,10 @@ fn merged(text: &str) -> Result<Option<String>, String> {
 /// Reads the keys of a YAML text.
 ///
 /// # Errors
-/// When it is not YAML.
-pub(super) fn parse_yaml(text: &str) -> Result<Dict, ConfigError> {
-    let text = merged(text).map_err(ConfigError::Value)?.unwrap_or_else(|| text.to_owned());
-    serde_norway::from_str(&text).map_err(|e| ConfigError::Value(e.to_string()))
-}
-
-/// YAML format for figment. Figment's own uses serde_yaml, which is archived.
-struct Yaml;
-
-impl Format for Yaml {
-    type Error = serde_norway::Error;
-
-    const NAME: &'static str = "YAML";
-
-    fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Self::Error> {
-        serde_norway::from_str(text)
-    }
+/// When it is not YAML, or too many brackets are open at once.
+pub(super) fn parse_yaml(text: &str) -> Result<Dict, String> {
+    let text = merged(text)?.unwrap_or_else(|| text.to_owned());
+    serde_norway::from_str(&text).map_err(|e| e.to_string())
 }
 
 /// Returns a figment error as one sentence that names key, problem and place.

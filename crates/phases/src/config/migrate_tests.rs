@@ -3,10 +3,7 @@ use crate::Experiment;
 use proptest::prelude::*;
 
 fn load(yaml: &str) -> Result<Experiment, ConfigError> {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("test.yaml");
-    std::fs::write(&file, yaml).expect("written");
-    Experiment::load(Some(&file), &[])
+    Experiment::of_yaml(yaml, &[])
 }
 
 fn text(yaml: &str) -> String {
@@ -175,11 +172,8 @@ phases: {3: {gates: gumbel, gumbel: {temperature: 1.0, decay: 0.95, every: 10, f
 #[test]
 fn settings_of_both_spellings_override_each_other() {
     let load = |yaml: &str, settings: &[&str]| {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("test.yaml");
-        std::fs::write(&file, yaml).expect("written");
-        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        Experiment::load(Some(&file), &settings).map(|experiment| serde_json::to_value(experiment.train).expect("JSON"))
+        let loaded = Experiment::of_yaml(yaml, settings);
+        loaded.map(|experiment| serde_json::to_value(experiment.train).expect("JSON"))
     };
     for (yaml, setting, path, expected) in [
         ("{schedule: wsd, decay_share: 0.5}", "schedule=linear", "/optimizer/schedule", "\"linear\""),

@@ -39,7 +39,7 @@ pub fn migrated(text: &str) -> Result<Migrated, ConfigError> {
     let text = match edited {
         Some(edited) if text.contains("\r\n") => edited.replace('\n', "\r\n"),
         Some(edited) => edited,
-        None => serde_norway::to_string(&new).map_err(|error| ConfigError::Value(error.to_string()))?,
+        None => serde_norway::to_string(&new).map_err(|error| error.to_string())?,
     };
     Ok(Migrated { text, keys, keeps_comments })
 }
@@ -69,13 +69,8 @@ struct Edits<'a> {
 
 impl Edits<'_> {
     fn map(&mut self, node: &Node, old: &Dict, new: &Dict) -> Option<()> {
-        let Content::Map { entries, indent } = &node.content else { return None };
+        let Content::Map { entries, indent: Some(indent) } = &node.content else { return None };
         let entry = |key: &String| entries.iter().find(|entry| entry.key == *key);
-        let Some(indent) = indent else {
-            let text = self.flow_map(entries, old, new)?;
-            self.edits.push((node.span.clone(), text));
-            return Some(());
-        };
         for (key, before) in old {
             match new.get(key) {
                 Some(after) if after == before => {}
@@ -94,26 +89,25 @@ impl Edits<'_> {
 
     fn value(&mut self, node: &Node, old: &Value, new: &Value) -> Option<()> {
         match (&node.content, old, new) {
-            (Content::Map { .. }, Value::Dict(_, old), Value::Dict(_, new)) => self.map(node, old, new),
+            (Content::Map { indent: Some(_), .. }, Value::Dict(_, old), Value::Dict(_, new)) => {
+                self.map(node, old, new)
+            }
             (Content::List(nodes), Value::Array(_, old), Value::Array(_, new)) if old.len() == new.len() => {
                 let items = nodes.iter().zip(old.iter().zip(new)).filter(|(_, (old, new))| old != new);
                 items.into_iter().try_for_each(|(node, (old, new))| self.value(node, old, new))
             }
-            // An alias stands for what is written elsewhere.
-            _ if self.text[node.span.clone()].starts_with('*') => None,
             _ => {
-                self.edits.push((node.span.clone(), self.in_place_of(node, new)));
+                let mut text = self.flow_value(node, old, new)?;
+                // Of a block, the comments stay.
+                if let Content::Map { indent: Some(indent), .. } = node.content {
+                    let kept = comments(&self.text[node.span.clone()]).into_iter();
+                    let kept: String = kept.map(|comment| format!("{comment}\n{:indent$}", "")).collect();
+                    text = format!("{kept}{text}\n");
+                }
+                self.edits.push((node.span.clone(), text));
                 Some(())
             }
         }
-    }
-
-    /// Returns the text of a value that replaces another; of a block, the comments stay.
-    fn in_place_of(&self, node: &Node, new: &Value) -> String {
-        let Content::Map { indent: Some(indent), .. } = node.content else { return flow(new) };
-        let kept = comments(&self.text[node.span.clone()]);
-        let kept: String = kept.into_iter().map(|comment| format!("{comment}\n{:indent$}", "")).collect();
-        format!("{kept}{}\n", flow(new))
     }
 
     /// Removes an entry of a block, except for its comments.
@@ -156,6 +150,7 @@ impl Edits<'_> {
                 Some(format!("[{}]", items?.join(", ")))
             }
             _ if old == new => Some(self.text[node.span.clone()].to_owned()),
+            // An alias stands for what is written elsewhere.
             _ if self.text[node.span.clone()].starts_with('*') => None,
             _ => Some(flow(new)),
         }

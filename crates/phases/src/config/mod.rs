@@ -26,9 +26,11 @@ pub(crate) use adapter::{adapter_of, keys_of};
 pub use alignment::AlignmentConfig;
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
+pub(crate) use experiment::CONFIG;
 pub use experiment::{Experiment, LossConfig, RunConfig};
 pub use migrate_text::{Migrated, migrated};
-pub use model::{Initializer, ModelConfig, ModelSource, SourceError, TokenizerConfig, Trainable};
+pub(crate) use model::is_adapter;
+pub use model::{Initializer, ModelConfig, ModelSource, TokenizerConfig, Trainable};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
     RouterPhase, RoutingWeights, TrainingGates,

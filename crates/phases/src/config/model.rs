@@ -2,20 +2,21 @@
 
 use super::ConfigError;
 use super::adapter::{adapter_of, key_of, settled};
-use crate::backbone::{Architecture, ArchitectureError, SpeechBackbone, TextBackbone};
-use crate::kinds;
+use super::error::ensure;
+use crate::backbone::{Architecture, SpeechBackbone, TextBackbone};
+use crate::{SourceError, kinds};
 use burn::tensor::Device;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
-use undertone_hub::{Hub, HubError};
+use undertone_hub::Hub;
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::backbone::Backbone;
+use undertone_model::peft::{self, PeftLora};
 use undertone_model::whisper::{
-    BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, TokenizerError, WhisperConfig, WhisperConfigError,
-    WhisperTokenizer, bundled,
+    BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer, bundled,
 };
 use undertone_store::{parameter_infos, set_trainable};
 
@@ -169,75 +170,6 @@ impl Trainable {
     }
 }
 
-/// Reason why a model, or a dataset from the hub, is not available.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    /// No bundled model has this name.
-    #[error("there is no bundled model `{name}`: there is {}", BUNDLED.join(", "))]
-    NotBundled {
-        /// Name.
-        name: String,
-    },
-    /// The path of a Whisper is no folder.
-    #[error(
-        "`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json) \
-         or a bundled model ({}; in a configuration as `model.source.bundled`)", .0.display(), BUNDLED.join(", ")
-    )]
-    NoWhisper(PathBuf),
-    /// The folder holds no valid model.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// The dimensions describe no valid model.
-    #[error("`model.source.config`: {0}")]
-    Config(#[from] WhisperConfigError),
-    /// The vocabulary cannot be created.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// The vocabulary file is not one of a Whisper.
-    #[error("`{}`: {source}", path.display())]
-    TokenizerFile {
-        /// File.
-        path: PathBuf,
-        /// Reason.
-        source: TokenizerError,
-    },
-    /// The vocabulary has to be trained, and there are no texts.
-    #[error("`model.tokenizer.vocab_size` is trained on the texts of an experiment: give `path` where there is none")]
-    Untrained,
-    /// A newly initialised model has no vocabulary.
-    #[error(
-        "a model with `model.source.config` needs a vocabulary: give `model.tokenizer`, or register a source with an \
-         alphabet as the default, as `undertone::register()` does"
-    )]
-    NoVocabulary,
-    /// The texts to train the vocabulary on are not available.
-    #[error("`model.tokenizer.vocab_size`: {0}")]
-    Corpus(undertone_train::BoxError),
-    /// The configuration names no encoder.
-    #[error("{0}")]
-    NoEncoder(String),
-    /// The backbone lacks the part that is to be trained.
-    #[error(
-        "`model.trainable` is `{part}`, and no parameter of the backbone `{backbone}` has a path that begins with `{part}.`: \
-         set it to `all`, or to `lora` for an adapter"
-    )]
-    NoPart {
-        /// Value of `model.trainable`.
-        part: &'static str,
-        /// Architecture of the backbone.
-        backbone: Architecture,
-    },
-    /// The backbone cannot be loaded.
-    #[error(transparent)]
-    Backbone(#[from] ArchitectureError),
-    /// The hub did not provide a model.
-    #[error("{0} as `model.path`")]
-    Model(HubError),
-    /// The hub did not provide a dataset.
-    #[error(transparent)]
-    Dataset(HubError),
-}
-
 impl Display for ModelConfig {
     /// Writes the source in short: a folder, a name on the hub, `random weights`, or the name of a bundled model.
     fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
@@ -257,17 +189,18 @@ impl ModelConfig {
         adapter_of(self.lora.as_ref(), self.adapter.as_ref())
     }
 
-    /// Returns the configuration of the Whisper `name`: a folder, the directory of a run (for its best model, if that
-    /// is a complete one), or a bundled model. An existing folder takes precedence over a bundled model of its name.
+    /// Returns the configuration of the Whisper `name`: a folder, which may be that of an adapter by itself; the directory
+    /// of a run (for its best model, if that is a complete one); a bundled model; or a model on the hub, like
+    /// `openai/whisper-tiny`. An existing folder takes precedence over a bundled model of its name, and over the hub.
     pub fn named(name: &Path) -> Self {
         let best = name.join("best");
         let path = if best.is_dir() && !name.join("config.json").exists() { best } else { name.to_owned() };
-        match name.to_str().filter(|name| BUNDLED.contains(name) && !path.is_dir()) {
-            Some(bundled) => {
-                Self { source: ModelSource { bundled: Some(bundled.into()), ..Default::default() }, ..Self::default() }
-            }
-            None => Self { path: Some(path), ..Self::default() },
-        }
+        let source = match name.to_str().filter(|_| !path.is_dir()) {
+            Some(name) if BUNDLED.contains(&name) => ModelSource { bundled: Some(name.into()), ..Default::default() },
+            Some(name) if is_on_hub(name) => ModelSource { hub: Some(name.into()), ..Default::default() },
+            _ => return Self { path: Some(path), ..Self::default() },
+        };
+        Self { source, ..Self::default() }
     }
 
     /// # Errors
@@ -277,49 +210,41 @@ impl ModelConfig {
         let s = &self.source;
         let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
         if self.backbone != Architecture::WHISPER {
-            if s.bundled.is_some() || s.config.is_some() {
-                return Err(ConfigError::Value(
-                    "`model.source`: `bundled` and `config` are for `backbone: whisper`; give `path` or `hub`".into(),
-                ));
-            }
-            if self.path.is_none() && s.path.is_none() && s.hub.is_none() {
-                return Err(ConfigError::Value(self.no_encoder()));
-            }
+            ensure(
+                s.bundled.is_none() && s.config.is_none(),
+                || "`model.source`: `bundled` and `config` are for `backbone: whisper`; give `path` or `hub`",
+            )?;
+            ensure(self.path.is_some() || s.path.is_some() || s.hub.is_some(), || self.no_encoder())?;
         }
-        if given.into_iter().filter(|g| *g).count() > 1 {
-            return Err(ConfigError::Value(
-                "`model.source` has several of bundled, path, hub and config: give one".into(),
-            ));
-        }
+        ensure(
+            given.into_iter().filter(|g| *g).count() <= 1,
+            || "`model.source` has several of bundled, path, hub and config: give one",
+        )?;
         if let Some(config) = &s.config {
-            config.check_new().map_err(|e| ConfigError::Value(format!("`model.source.config`: {e}")))?;
+            config.check_new().map_err(|e| format!("`model.source.config`: {e}"))?;
         }
         if let Some(tokenizer) = &self.tokenizer {
-            if s.config.is_none() {
-                return Err(ConfigError::Value(
-                    "`model.tokenizer` is for a fresh model, with `model.source.config`: others have one".into(),
-                ));
-            }
-            tokenizer.validate().map_err(ConfigError::Value)?;
+            ensure(
+                s.config.is_some(),
+                || "`model.tokenizer` is for a fresh model, with `model.source.config`: others have one",
+            )?;
+            tokenizer.validate()?;
         }
+        let adapter = self.adapter();
+        let key = key_of(&adapter);
         if self.trainable == Trainable::Lora {
-            let adapter = self.adapter();
-            let key = key_of(&adapter);
-            adapter.validate().map_err(|e| ConfigError::Value(format!("`model.{key}`: {e}")))?;
-        } else if self.adapter() != usual_lora().into() {
-            let key = key_of(&self.adapter());
-            return Err(ConfigError::Value(format!(
+            adapter.validate().map_err(|e| format!("`model.{key}`: {e}"))?;
+        }
+        ensure(self.trainable == Trainable::Lora || adapter == usual_lora().into(), || {
+            format!(
                 "`model.{key}` is the adapter of `model.trainable: lora`: set that, or leave it out (tasks have a `{key}` each)"
-            )));
-        }
-        if s.revision.is_some() && s.hub.is_none() {
-            return Err(ConfigError::Value("`model.source.revision` needs `model.source.hub`".into()));
-        }
-        if s.initializer != Initializer::Normal && s.config.is_none() {
-            return Err(ConfigError::Value(
-                "`model.source.initializer` needs `model.source.config`: other sources have weights".into(),
-            ));
-        }
+            )
+        })?;
+        ensure(s.revision.is_none() || s.hub.is_some(), || "`model.source.revision` needs `model.source.hub`")?;
+        ensure(
+            s.initializer == Initializer::Normal || s.config.is_some(),
+            || "`model.source.initializer` needs `model.source.config`: other sources have weights",
+        )?;
         Ok(())
     }
 
@@ -353,7 +278,7 @@ impl ModelConfig {
     /// When the source holds no complete model, or one of another architecture.
     pub fn load_text(&self, device: &Device) -> Result<TextBackbone, SourceError> {
         let folder = self.folder()?.ok_or_else(|| SourceError::NoEncoder(self.no_encoder()))?;
-        Ok(self.backbone.load_text(&folder, device)?)
+        self.backbone.load_text(&folder, device)
     }
 
     /// Loads a speech encoder of a registered architecture onto `device`, with frozen parameters marked.
@@ -371,7 +296,7 @@ impl ModelConfig {
         let parts = [(Trainable::Encoder, "encoder"), (Trainable::Decoder, "decoder")];
         let trains_any = || parameter_infos(&speech.network).iter().any(|parameter| parameter.trainable);
         match parts.into_iter().find(|(part, _)| *part == self.trainable) {
-            Some((_, part)) if !trains_any() => Err(SourceError::NoPart { part, backbone: self.backbone }),
+            Some((_, part)) if !trains_any() => Err(SourceError::NoPart { part, backbone: self.backbone.name }),
             _ => Ok(speech),
         }
     }
@@ -397,6 +322,9 @@ impl ModelConfig {
     fn open(&self, trained: Option<WhisperTokenizer>, device: &Device) -> Result<PretrainedWhisper, SourceError> {
         let source = &self.source;
         if let Some(folder) = self.folder()? {
+            if is_adapter(&folder) {
+                return merged_adapter(&folder, device);
+            }
             self.backbone.check(&folder)?;
             return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
                 FolderError::NoFolder(path) => SourceError::NoWhisper(path),
@@ -412,9 +340,35 @@ impl ModelConfig {
             return fresh(config.clone(), source.initializer, vocabulary, device);
         }
         let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
-        let files = bundled(name).ok_or_else(|| SourceError::NotBundled { name: name.to_owned() })?;
+        let files = bundled(name).ok_or_else(|| SourceError::NotBundled(name.to_owned()))?;
         Ok(PretrainedWhisper::from_files(Path::new(name), files, device)?)
     }
+}
+
+/// Whether this can only be the name of a model on the hub, `OWNER/NAME`: no folder here has the name of the owner.
+fn is_on_hub(name: &str) -> bool {
+    let letters = |part: &str| part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let is_name = |part: &str| !part.is_empty() && !part.starts_with('.') && letters(part);
+    matches!(name.split_once('/'), Some((owner, model)) if is_name(owner) && is_name(model) && !Path::new(owner).exists())
+}
+
+/// Whether a folder holds an adapter by itself, as PEFT saves it.
+pub(crate) fn is_adapter(folder: &Path) -> bool {
+    folder.join(peft::CONFIG).is_file() && !folder.join("config.json").exists()
+}
+
+/// Returns the model that an adapter was trained on, with the adapter merged.
+fn merged_adapter(folder: &Path, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+    let lora = PeftLora::open(folder)?;
+    // PEFT writes a path as it was given, which may have been relative to the folder of the adapter.
+    let beside = folder.join(&lora.base);
+    let base = if beside.is_dir() { beside } else { PathBuf::from(&lora.base) };
+    if is_adapter(&base) {
+        return Err(SourceError::AdapterOfAdapter { folder: folder.to_owned(), base });
+    }
+    let mut whisper = ModelConfig::named(&base).open(None, device)?;
+    whisper.merge_lora(&lora)?;
+    Ok(whisper)
 }
 
 /// Returns a newly initialised model with its vocabulary, which includes Whisper's special tokens. Default vocabulary:

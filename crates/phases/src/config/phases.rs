@@ -299,7 +299,8 @@ impl Default for RoutingWeights {
 }
 
 impl RoutingWeights {
-    pub(super) fn all(&self) -> [(&'static str, f64); 8] {
+    /// Returns the name and weight of each term.
+    pub(crate) fn all(&self) -> [(&'static str, f64); 8] {
         [
             ("task", self.task),
             ("routing", self.routing),

@@ -77,8 +77,7 @@ mod tests {
     use undertone_train::LrScalingConfig;
 
     fn load(settings: &[&str]) -> Experiment {
-        let settings: Vec<String> = settings.iter().map(|s| (*s).to_owned()).collect();
-        Experiment::load(None, &settings).expect("an experiment")
+        Experiment::of_yaml("", settings).expect("an experiment")
     }
 
     #[test]
@@ -147,9 +146,7 @@ mod tests {
     #[test]
     fn a_resolved_configuration_is_not_preset_again() {
         let experiment = load(&["device_preset=t4", "model.source.hub=openai/whisper-small"]);
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("config.yaml");
-        std::fs::write(&file, experiment.to_yaml()).expect("written");
-        assert_eq!(Experiment::load(Some(&file), &["device_preset=h200".into()]).expect("read").data, experiment.data);
+        let again = Experiment::of_yaml(&experiment.to_yaml(), &["device_preset=h200"]).expect("read");
+        assert_eq!(again.data, experiment.data);
     }
 }

@@ -1,5 +1,6 @@
 //! Sources of each split: the configured `train`, `valid` and `test`, and their defaults.
 
+use super::error::ensure;
 use super::{PartOfTrain, SourceConfig};
 use crate::kinds;
 use undertone_data::records::Share;
@@ -86,47 +87,42 @@ impl Splits<'_> {
         if let Some((split, _)) = self.written().find(|(_, source)| source.part_of_train().is_some()) {
             return Err((split, "`part_of_train` is for `data.valid`: leave it out".into()));
         }
-        let unnamed = |source: &SourceConfig| {
-            self.is_recorded() && source.synthesised().is_some_and(|synthesised| synthesised.synth.is_none())
+        let is_recorded = self.is_recorded();
+        let is_unnamed = |source: &&SourceConfig| {
+            is_recorded && source.synthesised().is_some_and(|synthesised| synthesised.synth.is_none())
         };
         let synth = || kinds::default().map_or("…".to_owned(), |kind| kind.name().to_owned());
-        match (self.valid, self.test) {
-            (None, _) if self.is_recorded() => Err((Split::Valid, NONE.into())),
-            (Some(valid), _) if unnamed(valid) => {
-                Err((Split::Valid, format!("{NONE}; or `synth: {}`, if it is to be synthesised", synth())))
+        let valid = match self.valid {
+            None => ensure(!is_recorded, || NONE),
+            Some(valid) => {
+                ensure(!is_unnamed(&valid), || format!("{NONE}; or `synth: {}`, if it is to be synthesised", synth()))
             }
-            (_, Some(test)) if unnamed(test) => {
-                let synth = synth();
-                let reason = format!(
-                    "there is no data: give its `path` or `hub`, or `synth: {synth}`, if it is to be synthesised"
-                );
-                Err((Split::Test, reason))
-            }
-            (Some(valid), _) => match valid.part_of_train() {
-                Some(part) => self.validate_share(part.share).map_err(|reason| (Split::Valid, reason)),
-                None => Ok(()),
-            },
-            _ => Ok(()),
-        }
+        };
+        valid.map_err(|reason| (Split::Valid, reason))?;
+        let test = ensure(self.test.as_ref().is_none_or(|test| !is_unnamed(test)), || {
+            let synth = synth();
+            format!("there is no data: give its `path` or `hub`, or `synth: {synth}`, if it is to be synthesised")
+        });
+        test.map_err(|reason| (Split::Test, reason))?;
+        let share =
+            self.valid.and_then(SourceConfig::part_of_train).map_or(Ok(()), |part| self.validate_share(part.share));
+        share.map_err(|reason| (Split::Valid, reason))
     }
 
     fn validate_share(&self, share: f64) -> Result<(), String> {
-        if !(share > 0.0 && share < 1.0) {
-            return Err(format!("`part_of_train` is {share}: it is a share of the training data, above 0 and below 1"));
+        ensure(share > 0.0 && share < 1.0, || {
+            format!("`part_of_train` is {share}: it is a share of the training data, above 0 and below 1")
+        })?;
+        ensure(
+            self.is_recorded(),
+            || "`part_of_train` is for recordings, and a synthesiser generates other samples for validation by itself: leave it out",
+        )?;
+        for limit in self.train.iter().filter_map(|source| source.selection()?.limit) {
+            ensure(kept(limit, share) < limit, || {
+                format!("`part_of_train` leaves no training data of the {limit} records that `limit` allows")
+            })?;
         }
-        if !self.is_recorded() {
-            return Err(
-                "`part_of_train` is for recordings, and a synthesiser generates other samples for validation by itself: leave it out"
-                    .into(),
-            );
-        }
-        let limits = self.train.iter().filter_map(|source| source.selection()?.limit);
-        match limits.into_iter().find(|limit| kept(*limit, share) >= *limit) {
-            Some(limit) => {
-                Err(format!("`part_of_train` leaves no training data of the {limit} records that `limit` allows"))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Whether any training data is recorded.

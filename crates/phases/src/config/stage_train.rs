@@ -1,6 +1,7 @@
 //! Training configuration of a stage: `train` with the changes of its phase, baseline or task.
 
 use super::choices::settle_train;
+use super::error::ensure;
 use super::layers::sentence;
 use super::{AdapterPhase, ConfigError, TaskConfig};
 use figment::Figment;
@@ -19,16 +20,13 @@ pub(crate) const ERROR: &str = "error";
 /// Returns `train` with a phase's changes, evaluated by the tasks' error.
 pub(crate) fn phase_train(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConfig, ConfigError> {
     for (section, key) in [("evaluate", "metrics"), ("checkpoint", "metric")] {
-        if changes.get(section).is_some_and(|section| section.get(key).is_some()) {
-            return Err(ConfigError::Value(format!(
-                "`{section}.{key}` is for runs without `tasks`: tasks have their own"
-            )));
-        }
+        let is_given = changes.get(section).is_some_and(|section| section.get(key).is_some());
+        ensure(!is_given, || format!("`{section}.{key}` is for runs without `tasks`: tasks have their own"))?;
     }
     let mut train = changed(base, changes)?;
     train.evaluate.metrics = vec![ERROR.into()];
     train.checkpoint.metric = ERROR.into();
-    train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
+    train.validate().map_err(|e| e.to_string())?;
     Ok(train)
 }
 
@@ -47,11 +45,11 @@ fn changed(base: &TrainConfig, changes: &Map<String, Value>) -> Result<TrainConf
     if changes.contains_key("max_steps") || changes.contains_key("epochs") {
         (base.max_steps, base.epochs) = (None, None);
     }
-    let error = |e: figment::Error| ConfigError::Value(sentence(&e));
+    let error = |e: figment::Error| sentence(&e);
     let keys = |layer: Figment| layer.extract::<Dict>().map_err(error);
     let mut layers =
         [keys(Figment::from(Serialized::defaults(&base)))?, keys(Figment::from(Serialized::defaults(changes)))?];
     settle_train(&mut layers, "");
     let merged = layers.into_iter().fold(Figment::new(), |below, keys| below.merge(Serialized::defaults(keys)));
-    merged.extract().map_err(error)
+    Ok(merged.extract().map_err(error)?)
 }

@@ -1,9 +1,11 @@
 //! Validation of tasks and phases that needs neither data nor a model.
 
 use super::adapter::key_of;
+use super::error::ensure;
 use super::stage_train::{ERROR, LOSS, phase_train, task_train};
 use super::{AdapterPhase, ConfigError, CurriculumConfig, Parallel, PhasesConfig, TaskConfig};
 use crate::backbone::Architecture;
+use serde_json::Value;
 use undertone_model::limits::MOST_BEAMS;
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_tasks::GenerationSettings;
@@ -34,60 +36,50 @@ const RESERVED: [&str; 18] = [
 /// # Errors
 /// Names the invalid key.
 pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Result<(), ConfigError> {
-    let value = |text: String| Err(ConfigError::Value(text));
     let PhasesConfig { adapters, router, joint, baselines } = phases;
-    if adapters.mixed && adapters.parallel == Parallel::Tasks {
-        let text = "`phases.1.parallel: tasks` gives each process tasks of its own, and `phases.1.mixed` trains all at once: leave one out";
-        return Err(ConfigError::Value(text.into()));
-    }
+    ensure(
+        !adapters.mixed || adapters.parallel != Parallel::Tasks,
+        || "`phases.1.parallel: tasks` gives each process tasks of its own, and `phases.1.mixed` trains all at once: leave one out",
+    )?;
     for (phase, train) in [(1, &adapters.train), (2, &router.train), (3, &joint.train)] {
-        phase_train(base, train).map_err(|e| ConfigError::Value(format!("`phases.{phase}.train`: {e}")))?;
+        phase_train(base, train).map_err(|e| format!("`phases.{phase}.train`: {e}"))?;
     }
     for (name, train) in [("head", &baselines.head), ("shared", &baselines.shared), ("full", &baselines.full)] {
-        let within = |e| ConfigError::Value(format!("`phases.baselines.{name}`: {e}"));
-        phase_train(&phase_train(base, &adapters.train).map_err(within)?, train).map_err(within)?;
+        let train = phase_train(base, &adapters.train).and_then(|base| phase_train(&base, train));
+        train.map_err(|e| format!("`phases.baselines.{name}`: {e}"))?;
     }
     for (part, lr, _) in joint.lr.all() {
-        if let Some(lr) = lr.filter(|lr| !(lr.is_finite() && *lr > 0.0)) {
-            return value(format!("`phases.3.lr.{part}` is {lr}: it must be above 0"));
-        }
+        let lr = lr.unwrap_or(1.0);
+        ensure(lr.is_finite() && lr > 0.0, || format!("`phases.3.lr.{part}` is {lr}: it must be above 0"))?;
     }
-    if router
-        .train
-        .get("optimizer")
-        .and_then(|optimizer| optimizer.get("lora_plus_ratio"))
-        .is_some_and(|r| !r.is_null())
-    {
-        return value("`phases.2.train.optimizer.lora_plus_ratio`: phase 2 trains the router, and no adapter".into());
-    }
+    let ratio = router.train.get("optimizer").and_then(|optimizer| optimizer.get("lora_plus_ratio"));
+    ensure(
+        ratio.is_none_or(Value::is_null),
+        || "`phases.2.train.optimizer.lora_plus_ratio`: phase 2 trains the router, and no adapter",
+    )?;
     for (phase, losses) in [(2, &router.losses), (3, &joint.losses)] {
         for (name, weight) in losses.all() {
-            if !(weight.is_finite() && weight >= 0.0) {
-                return value(format!("`phases.{phase}.losses.{name}` is {weight}: it must be at least 0"));
-            }
+            let name = format!("phases.{phase}.losses.{name}");
+            ensure(weight.is_finite() && weight >= 0.0, || format!("`{name}` is {weight}: it must be at least 0"))?;
         }
-        if losses.all().iter().all(|(_, weight)| *weight == 0.0) {
-            return value(format!("`phases.{phase}.losses` are all 0: nothing would be trained"));
-        }
+        let is_trained = losses.all().iter().any(|(_, weight)| *weight != 0.0);
+        ensure(is_trained, || format!("`phases.{phase}.losses` are all 0: nothing would be trained"))?;
     }
     for (phase, temperature) in [(2, router.task_temperature), (3, joint.task_temperature)] {
-        if !(temperature.is_finite() && temperature >= 1.0) {
-            return value(format!("`phases.{phase}.task_temperature` is {temperature}: it must be at least 1"));
-        }
+        ensure(temperature.is_finite() && temperature >= 1.0, || {
+            format!("`phases.{phase}.task_temperature` is {temperature}: it must be at least 1")
+        })?;
     }
-    if joint.losses.task == 0.0 {
-        return value(
-            "`phases.3.losses.task` is 0: adapters would not be trained; phase 2 trains a router alone".into(),
-        );
-    }
+    ensure(
+        joint.losses.task != 0.0,
+        || "`phases.3.losses.task` is 0: adapters would not be trained; phase 2 trains a router alone",
+    )?;
     for (phase, gates) in [(2, router.gates), (3, joint.gates)] {
-        gates.validate().map_err(|rule| ConfigError::Value(format!("`phases.{phase}.gates`: {rule}")))?;
+        gates.validate().map_err(|rule| format!("`phases.{phase}.gates`: {rule}"))?;
     }
     let CurriculumConfig { from, to } = joint.curriculum;
-    if !((0.0..=1.0).contains(&from) && (0.0..=1.0).contains(&to)) {
-        return value("`phases.3.curriculum`: `from` and `to` are shares between 0 and 1".into());
-    }
-    Ok(())
+    let are_shares = (0.0..=1.0).contains(&from) && (0.0..=1.0).contains(&to);
+    Ok(ensure(are_shares, || "`phases.3.curriculum`: `from` and `to` are shares between 0 and 1")?)
 }
 
 /// # Errors
@@ -98,75 +90,71 @@ pub(crate) fn validate_tasks(
     phase: &AdapterPhase,
     base: &TrainConfig,
 ) -> Result<(), ConfigError> {
-    let value = |text: String| Err(ConfigError::Value(text));
     for (index, task) in tasks.iter().enumerate() {
         let name = &task.name;
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
-            return value(format!(
-                "`tasks[{index}].name` is `{name}`: it names folders, so it has letters, figures, `-` and `_` only"
-            ));
-        }
-        if RESERVED.contains(&name.as_str()) {
-            return value(format!(
-                "`tasks[{index}].name` is `{name}`, which records use for something else: choose another"
-            ));
-        }
-        if tasks[..index].iter().any(|other| other.name == *name) {
-            return value(format!("two tasks are called `{name}`: names tell them apart"));
-        }
+        let is_of_folder = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        ensure(is_of_folder, || {
+            format!("`tasks[{index}].name` is `{name}`: it names folders, so it has letters, figures, `-` and `_` only")
+        })?;
+        ensure(!RESERVED.contains(&name.as_str()), || {
+            format!("`tasks[{index}].name` is `{name}`, which records use for something else: choose another")
+        })?;
+        let is_taken = tasks[..index].iter().any(|other| other.name == *name);
+        ensure(!is_taken, || format!("two tasks are called `{name}`: names tell them apart"))?;
         let adapter = task.adapter();
         let key = key_of(&adapter);
-        adapter.validate().map_err(|e| ConfigError::Value(format!("task `{name}`: `{key}`: {e}")))?;
+        adapter.validate().map_err(|e| format!("task `{name}`: `{key}`: {e}"))?;
         let (first, types) = (&tasks[0].name, [tasks[0].adapter().name(), adapter.name()]);
-        if types[0] != types[1] {
-            return value(format!(
-                "tasks `{first}` and `{name}` have adapters of the types `{}` and `{}`: give all tasks adapters of one type",
-                types[0], types[1]
-            ));
-        }
-        task.head.validate(backbone.is_text()).map_err(|e| ConfigError::Value(format!("task `{name}`: {e}")))?;
-        let registered = task.head.registered_metrics();
-        let known = task.head.metrics().iter().chain(&registered).map(|metric| metric.name);
-        let known: Vec<&str> = known.chain([LOSS]).collect();
-        if let Some(metric) = task.metrics.iter().find(|metric| !known.contains(&metric.as_str())) {
-            let known = known.join(", ");
-            return value(format!("task `{name}`: there is no metric `{metric}` for its head: there are {known}"));
-        }
-        let generation = &task.generation;
-        if task.head.max_target().is_none() && *generation != GenerationSettings::default() {
-            return value(format!("task `{name}`: `generation` is for heads that write text, of type `seq2seq`"));
-        }
-        if generation.max_new_tokens == Some(0) || generation.num_beams == 0 {
-            return value(format!("task `{name}`: `generation`: `max_new_tokens` and `num_beams` are at least 1"));
-        }
-        if generation.num_beams > MOST_BEAMS {
-            let beams = generation.num_beams;
-            return value(format!("task `{name}`: `generation.num_beams` is {beams}: it must be at most {MOST_BEAMS}"));
-        }
-        if let (Some(max_target), Some(tokens), true) =
-            (task.head.max_target(), generation.max_new_tokens, backbone.is_text())
-            && tokens >= max_target
-        {
-            let most = max_target - 1;
-            return value(format!(
-                "task `{name}`: `generation.max_new_tokens` is {tokens}: `head.max_target` leaves room for {most}"
-            ));
-        }
-        let penalty = generation.length_penalty;
-        if !penalty.is_finite() || (generation.num_beams == 1 && penalty != 1.0) {
-            return value(format!(
-                "task `{name}`: `generation.length_penalty` is {penalty}: it needs `num_beams` above 1"
-            ));
-        }
+        ensure(types[0] == types[1], || {
+            let [one, other] = types;
+            format!(
+                "tasks `{first}` and `{name}` have adapters of the types `{one}` and `{other}`: give all tasks adapters of one type"
+            )
+        })?;
+        validate_task(task, backbone).map_err(|reason| format!("task `{name}`: {reason}"))?;
         if phase.mixed && !task.train.is_empty() {
-            return value(format!("task `{name}`: `train` is for its own stage, and `phases.1.mixed` has none"));
+            let reason = "`train` is for its own stage, and `phases.1.mixed` has none";
+            return Err(format!("task `{name}`: {reason}").into());
         }
-        task_train(base, phase, task).map_err(|e| ConfigError::Value(format!("task `{name}`: `train`: {e}")))?;
-        if !(task.weight.is_finite() && task.weight > 0.0) {
-            return value(format!("task `{name}`: `weight` is {}: it must be above 0", task.weight));
-        }
+        task_train(base, phase, task).map_err(|e| format!("task `{name}`: `train`: {e}"))?;
+        let weight = task.weight;
+        ensure(weight.is_finite() && weight > 0.0, || {
+            format!("task `{name}`: `weight` is {weight}: it must be above 0")
+        })?;
     }
     Ok(())
+}
+
+/// Checks head, metrics and generation of a task. The error is the reason.
+fn validate_task(task: &TaskConfig, backbone: Architecture) -> Result<(), String> {
+    let TaskConfig { head, generation, .. } = task;
+    head.validate(backbone.is_text())?;
+    let registered = head.registered_metrics();
+    let known = head.metrics().iter().chain(&registered).map(|metric| metric.name);
+    let known: Vec<&str> = known.chain([LOSS]).collect();
+    if let Some(metric) = task.metrics.iter().find(|metric| !known.contains(&metric.as_str())) {
+        return Err(format!("there is no metric `{metric}` for its head: there are {}", known.join(", ")));
+    }
+    ensure(
+        head.max_target().is_some() || *generation == GenerationSettings::default(),
+        || "`generation` is for heads that write text, of type `seq2seq`",
+    )?;
+    ensure(
+        generation.max_new_tokens != Some(0) && generation.num_beams > 0,
+        || "`generation`: `max_new_tokens` and `num_beams` are at least 1",
+    )?;
+    let beams = generation.num_beams;
+    ensure(beams <= MOST_BEAMS, || format!("`generation.num_beams` is {beams}: it must be at most {MOST_BEAMS}"))?;
+    if let (Some(max_target), Some(tokens), true) = (head.max_target(), generation.max_new_tokens, backbone.is_text())
+        && tokens >= max_target
+    {
+        let most = max_target - 1;
+        return Err(format!("`generation.max_new_tokens` is {tokens}: `head.max_target` leaves room for {most}"));
+    }
+    let penalty = generation.length_penalty;
+    ensure(penalty.is_finite() && (beams > 1 || penalty == 1.0), || {
+        format!("`generation.length_penalty` is {penalty}: it needs `num_beams` above 1")
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Validation of a configuration that needs neither data nor a model.
 
+use super::error::ensure;
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
 use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split};
@@ -41,54 +42,44 @@ impl Experiment {
     /// # Errors
     /// Names the key.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let value = |text: String| Err(ConfigError::Value(text));
         let name = &self.run.name;
-        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\']) {
-            return value(format!(
-                "`run.name` is `{name}`: it names a directory, so it is not empty and has no slash or leading dot"
-            ));
-        }
-        self.train.validate().map_err(|e| ConfigError::Value(e.to_string()))?;
-        if self.train.evaluate.metrics.is_empty() {
-            return value("`train.evaluate.metrics` is `empty`: name at least one metric".into());
-        }
+        ensure(!name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']), || {
+            format!("`run.name` is `{name}`: it names a directory, so it is not empty and has no slash or leading dot")
+        })?;
+        self.train.validate().map_err(|e| e.to_string())?;
+        let metrics = &self.train.evaluate.metrics;
+        ensure(!metrics.is_empty(), || "`train.evaluate.metrics` is `empty`: name at least one metric")?;
         self.model.validate()?;
         let registered: Vec<&str> = HeadConfig::default().registered_metrics().iter().map(|m| m.name).collect();
-        for metric in &self.train.evaluate.metrics {
-            if !["cer", "wer", "loss"].contains(&metric.as_str()) && !registered.contains(&metric.as_str()) {
-                let more: String = registered.iter().map(|name| format!(", and registered {name}")).collect();
-                return value(format!(
-                    "`train.evaluate.metrics` has `{metric}`: the metrics are cer, wer and loss{more}"
-                ));
-            }
+        let is_known = |metric: &str| ["cer", "wer", "loss"].contains(&metric) || registered.contains(&metric);
+        if let Some(metric) = metrics.iter().find(|metric| !is_known(metric)) {
+            let more: String = registered.iter().map(|name| format!(", and registered {name}")).collect();
+            let known = format!("the metrics are cer, wer and loss{more}");
+            return Err(format!("`train.evaluate.metrics` has `{metric}`: {known}").into());
         }
-        if !(0.0..1.0).contains(&self.loss.label_smoothing) {
-            return value(format!(
-                "`loss.label_smoothing` is {}: it must be at least 0 and below 1",
-                self.loss.label_smoothing
-            ));
-        }
+        let smoothing = self.loss.label_smoothing;
+        ensure((0.0..1.0).contains(&smoothing), || {
+            format!("`loss.label_smoothing` is {smoothing}: it must be at least 0 and below 1")
+        })?;
         self.loss.alignment.validate()?;
-        if self.loss.random_position && self.data.pad == Pad::Window {
-            return value(
-                "`loss.random_position` moves batches within the window, and `data.pad: window` fills it: choose one"
-                    .into(),
-            );
-        }
+        ensure(
+            !self.loss.random_position || self.data.pad != Pad::Window,
+            || "`loss.random_position` moves batches within the window, and `data.pad: window` fills it: choose one",
+        )?;
         self.data.validate(self.seed)?;
         let (trained, any) = self.recorded();
         self.data.validate_for(trained, any)?;
         if self.loss.alignment.is_on() {
-            self.validate_alignment()?;
+            // All training data must have the timing that the alignment terms need.
+            self.element_classes()?;
         }
         if !self.tasks.is_empty() {
             return self.validate_tasks();
         }
-        if self.model.backbone.is_text() {
-            return value("`model.backbone` is for text, which is trained by `tasks`: there are none".into());
-        }
+        let is_text = self.model.backbone.is_text();
+        ensure(!is_text, || "`model.backbone` is for text, which is trained by `tasks`: there are none")?;
         match self.first_given(&["router", "phases"]) {
-            Some(key) => value(format!("`{key}` is for runs with `tasks`, and there are none")),
+            Some(key) => Err(format!("`{key}` is for runs with `tasks`, and there are none").into()),
             None => Ok(()),
         }
     }
@@ -101,11 +92,6 @@ impl Experiment {
         (written().any(|(split, _)| split == Split::Train), written().next().is_some())
     }
 
-    /// Checks that all training data has the timing that the alignment terms need.
-    fn validate_alignment(&self) -> Result<(), ConfigError> {
-        self.element_classes().map(drop)
-    }
-
     /// Returns the number of classes of the elements in the timing of the training data.
     ///
     /// # Errors
@@ -114,16 +100,13 @@ impl Experiment {
         let mut most = 0;
         for source in self.all_tasks().iter().flat_map(|task| &task.data.train.0) {
             let Some(synthesised) = source.synthesised() else {
-                let reason =
-                    "`loss.alignment` needs the timing of `synth` samples: set its weights to 0 for recordings";
-                return Err(ConfigError::Value(reason.into()));
+                let reason = "needs the timing of `synth` samples: set its weights to 0 for recordings";
+                return Err(format!("`loss.alignment` {reason}").into());
             };
             let (kind, (stages, rest)) = (synthesised.kind()?, synthesised.curriculum()?);
             for options in stages.iter().map(|(_, options)| options).chain([&rest]) {
                 let classes = kind.element_classes(options).map_err(|reason| {
-                    let text =
-                        format!("`loss.alignment` needs the timing of samples, and {reason}: set its weights to 0");
-                    ConfigError::Value(text)
+                    format!("`loss.alignment` needs the timing of samples, and {reason}: set its weights to 0")
                 })?;
                 most = classes.max(most);
             }
@@ -133,58 +116,51 @@ impl Experiment {
 
     /// Checks the additional rules of a run with tasks.
     fn validate_tasks(&self) -> Result<(), ConfigError> {
-        let value = |text: String| Err(ConfigError::Value(text));
         let unsaid = SourceConfig::default().others();
         // Configurations saved before `data.valid` became optional have these samples of a synthesiser.
         let valid = self.data.valid.as_ref().is_some_and(|valid| *valid != unsaid).then_some("data.valid");
         if let Some(key) = self.first_given(&OF_WHOLE).or(valid) {
-            return value(format!("`{key}` is for runs without `tasks`: tasks have their own data and metrics"));
+            return Err(format!("`{key}` is for runs without `tasks`: tasks have their own data and metrics").into());
         }
         let is_text = self.model.backbone.is_text();
         if is_text && let Some(key) = self.first_given(&OF_SPEECH) {
-            return value(format!("`{key}` is for speech, and `model.backbone` reads text: leave it out"));
+            return Err(format!("`{key}` is for speech, and `model.backbone` reads text: leave it out").into());
         }
         for task in &self.tasks {
-            let at = |split: Split, text: String| {
-                ConfigError::Value(format!("task `{}`: `data.{}`: {text}", task.name, split.name()))
-            };
+            let at = |split: Split, text: String| format!("task `{}`: `data.{}`: {text}", task.name, split.name());
             task.data.train.validate().map_err(|text| at(Split::Train, text))?;
             let several = task.data.train.0.len() > 1;
-            if several && (is_text || task.data.train.weights().is_some()) {
+            ensure(!several || !(is_text || task.data.train.weights().is_some()), || {
                 let text = "a task's sources of speech are taken as they are, one after the other, and of text there is one: \
                             leave out weights and further sources";
-                return Err(at(Split::Train, text.into()));
-            }
+                at(Split::Train, text.into())
+            })?;
             for (split, source) in task.data.splits().written() {
                 let at = |text: String| at(split, text);
                 if is_text {
                     source.validate_text().map_err(at)?;
                     continue;
                 }
-                if source.synthesised().is_some_and(|synthesised| synthesised.synth.is_none()) {
-                    return Err(at("there is no data: give a `synth`, or recordings as `path` or `hub`".into()));
-                }
+                let is_unnamed = source.synthesised().is_some_and(|synthesised| synthesised.synth.is_none());
+                let unnamed = "there is no data: give a `synth`, or recordings as `path` or `hub`";
+                ensure(!is_unnamed, || at(unnamed.into()))?;
                 source.validate_speech(split == Split::Train).map_err(at)?;
             }
             task.data.splits().validate().map_err(|(split, text)| at(split, text))?;
         }
-        self.router.validate().map_err(|e| ConfigError::Value(format!("`router`: {e}")))?;
+        self.router.validate().map_err(|e| format!("`router`: {e}"))?;
         let result = [self.phases.router.losses.confidence, self.phases.joint.losses.confidence];
-        if self.router.confidence_threshold > 0.0 && result.contains(&0.0) {
-            return value(
-                "`router.confidence_threshold` needs a confidence that was trained: `losses.confidence` is 0 in phase 2 or 3"
-                    .into(),
-            );
-        }
+        ensure(
+            !(self.router.confidence_threshold > 0.0 && result.contains(&0.0)),
+            || "`router.confidence_threshold` needs a confidence that was trained: `losses.confidence` is 0 in phase 2 or 3",
+        )?;
         let by_length = self.data.group_by_length || self.data.max_batch_seconds.is_some();
         let curriculum = self.phases.joint.curriculum;
-        if by_length && self.tasks.len() > 1 && (curriculum.from, curriculum.to) != (0.0, 0.0) {
-            return value(
-                "`phases.3.curriculum` makes batches of one task, and `data.group_by_length` and `data.max_batch_seconds` make \
-                 them by length: leave those out, or set `phases.3.curriculum: {from: 0, to: 0}`"
-                    .into(),
-            );
-        }
+        let of_one_task = self.tasks.len() > 1 && (curriculum.from, curriculum.to) != (0.0, 0.0);
+        ensure(!(by_length && of_one_task), || {
+            "`phases.3.curriculum` makes batches of one task, and `data.group_by_length` and `data.max_batch_seconds` make \
+             them by length: leave those out, or set `phases.3.curriculum: {from: 0, to: 0}`"
+        })?;
         validate_phases(&self.phases, &self.train)?;
         self.validate_routing()?;
         validate_tasks(&self.tasks, self.model.backbone, &self.phases.adapters, &self.train)
@@ -194,7 +170,7 @@ impl Experiment {
     fn validate_routing(&self) -> Result<(), ConfigError> {
         let (router, PhasesConfig { router: second, joint: third, .. }) = (&self.router, &self.phases);
         let refused = |key: &str, why: &str| {
-            Err(ConfigError::Value(format!("`{key}` has no effect, for {why}: change that, or leave it out")))
+            Err(format!("`{key}` has no effect, for {why}: change that, or leave it out").into())
         };
         let of_layers = ["router.activation", "router.layer_norm", "router.dropout"];
         if let Some(key) = self.first_given(&of_layers).filter(|_| router.hidden.is_empty()) {

@@ -1,8 +1,8 @@
-//! Samples of several tasks, and batches of them. Where speech and text differ, they implement traits.
+//! Samples of several tasks, and batches of them.
 
-use crate::{DataConfig, SpeechBatch, SpeechSample};
-use burn::tensor::{Device, Int, Tensor};
-use std::ops::{Deref, DerefMut};
+use crate::work::{speech_work, text_work};
+use crate::{DataConfig, SpeechBatch, SpeechCollate, SpeechSample};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::sync::Arc;
 use undertone_data::loader::{Collate, Dataset, Loader, MixtureError, Order, SampleError};
 use undertone_fit::BatchSize;
@@ -159,52 +159,13 @@ pub struct TaskBatch {
     pub step: u64,
 }
 
-/// Content of a batch. It dereferences to what both kinds have in common.
+/// Content of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchInput {
     /// For a speech backbone.
     Speech(SpeechBatch),
     /// For a text backbone.
     Text(TextBatch),
-}
-
-/// Inputs and reference answers of a batch.
-pub trait InputBatch {
-    /// Returns the names of the samples in messages.
-    fn names(&self) -> Vec<String>;
-
-    /// Returns the number of decisions in the reference answer of a row: tokens, tags, labels.
-    fn decisions(&self, row: usize) -> usize;
-
-    /// Returns the number of positions of the backbone's states.
-    fn positions(&self) -> usize;
-
-    /// Returns the size of the batch.
-    fn size(&self) -> BatchSize;
-
-    /// Returns the approximate memory in bytes.
-    fn bytes(&self) -> usize;
-
-    /// Returns the work of a training step. `trainable` is the share of trained parameters, from 0 to 1.
-    fn work(&self, backbone: &BoxedBackbone, trainable: f64) -> BatchStats;
-
-    /// Returns the reference answers.
-    fn references(&self) -> References<'_>;
-
-    /// Copies the backbone's input to `device`. Log-mel features are moved out of the batch; they begin at the
-    /// backbone's position `start`.
-    fn upload(&mut self, start: usize, device: &Device) -> BackboneInput;
-
-    /// Copies what heads read besides the backbone's states to `device`; `None` if they read nothing else.
-    fn upload_heads(&self, input: &BackboneInput, device: &Device) -> Option<HeadInputs> {
-        let _ = (input, device);
-        None
-    }
-
-    /// Returns the alignment targets, `[batch, positions]` each: of characters, and of the elements that they consist of.
-    fn alignment(&self) -> Option<&(Vec<i64>, Vec<i64>)> {
-        None
-    }
 }
 
 /// Reference answers of a batch.
@@ -259,23 +220,90 @@ impl BatchInput {
 
 const OTHER_KIND: &str = "a batch of text came to a backbone of speech, or the other way";
 
-impl Deref for BatchInput {
-    type Target = dyn InputBatch;
-
-    fn deref(&self) -> &Self::Target {
+impl BatchInput {
+    /// Returns the names of the samples in messages.
+    pub fn names(&self) -> Vec<String> {
         match self {
-            Self::Speech(batch) => batch,
-            Self::Text(batch) => batch,
+            Self::Speech(batch) => batch.names.clone(),
+            Self::Text(batch) => batch.samples.iter().map(|sample| sample.name.clone()).collect(),
         }
     }
-}
 
-impl DerefMut for BatchInput {
-    fn deref_mut(&mut self) -> &mut Self::Target {
+    /// Returns the number of decisions in the reference answer of a row: tokens, tags, labels.
+    pub fn decisions(&self, row: usize) -> usize {
         match self {
-            Self::Speech(batch) => batch,
-            Self::Text(batch) => batch,
+            Self::Speech(batch) => batch.targets().row(row).iter().filter(|label| **label >= 0).count(),
+            Self::Text(batch) => batch.samples[row].target.count(),
         }
+    }
+
+    /// Returns the number of positions of the backbone's states.
+    pub fn positions(&self) -> usize {
+        match self {
+            Self::Speech(batch) => batch.positions,
+            Self::Text(batch) => batch.tokens,
+        }
+    }
+
+    /// Returns the size of the batch.
+    pub fn size(&self) -> BatchSize {
+        let (samples, length, labels) = match self {
+            Self::Speech(batch) => (batch.names.len(), batch.frames, batch.tokens),
+            Self::Text(batch) => (batch.samples.len(), batch.tokens, batch.longest_written()),
+        };
+        BatchSize { samples, length, speech: matches!(self, Self::Speech(_)), labels }
+    }
+
+    /// Returns the approximate memory in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Speech(batch) => SpeechCollate::bytes(batch),
+            Self::Text(batch) => batch.bytes(),
+        }
+    }
+
+    /// Returns the work of a training step. `trainable` is the share of trained parameters, from 0 to 1.
+    pub fn work(&self, backbone: &BoxedBackbone, trainable: f64) -> BatchStats {
+        match self {
+            Self::Speech(batch) => speech_work(backbone, batch, trainable),
+            Self::Text(batch) => text_work(backbone, batch, trainable),
+        }
+    }
+
+    /// Returns the reference answers.
+    pub fn references(&self) -> References<'_> {
+        match self {
+            Self::Speech(batch) => References::Speech { names: &batch.names, texts: &batch.texts },
+            Self::Text(batch) => References::Text(&batch.samples),
+        }
+    }
+
+    /// Copies the backbone's input to `device`. Log-mel features begin at the backbone's position `start`. They are moved
+    /// out of the batch, which saves a copy of 30 MB for 32 windows.
+    pub fn upload(&mut self, start: usize, device: &Device) -> BackboneInput {
+        match self {
+            Self::Speech(batch) => {
+                let shape = [batch.names.len(), batch.bins, batch.frames];
+                let mel = TensorData::new(std::mem::take(&mut batch.mel), shape);
+                BackboneInput::Mel(Tensor::from_data(mel, device), start)
+            }
+            Self::Text(batch) => {
+                let shape = [batch.samples.len(), batch.tokens];
+                let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), shape), device);
+                BackboneInput::Tokens(ids(&batch.ids), ids(&batch.type_ids))
+            }
+        }
+    }
+
+    /// Copies what heads read besides the backbone's states to `device`; `None` if they read nothing else.
+    pub fn upload_heads(&self, input: &BackboneInput, device: &Device) -> Option<HeadInputs> {
+        let (ids, _) = input.clone().tokens().ok()?;
+        Some(HeadInputs { ids, parts: self.text().ok()?.upload_parts(device) })
+    }
+
+    /// Returns the alignment targets, `[batch, positions]` each: of characters, and of the elements that they consist of.
+    pub fn alignment(&self) -> Option<&(Vec<i64>, Vec<i64>)> {
+        self.speech().ok()?.alignment.as_ref()
     }
 }
 
@@ -292,32 +320,24 @@ pub(super) fn rows_of(tasks: &[usize], task: usize) -> Vec<usize> {
 }
 
 /// Collates samples of several tasks into batches.
-pub struct TaskCollate(Box<dyn InputCollate>);
-
-/// Collates the content of samples into batches.
-pub trait InputCollate: Send + Sync {
-    /// Returns a batch, and the number of positions of the backbone's states that each sample fills. `tasks` is the
-    /// task of each sample.
-    ///
-    /// # Errors
-    /// When a sample is of another kind.
-    fn batch(&self, inputs: Vec<SampleInput>, tasks: &[usize]) -> Result<(BatchInput, Vec<usize>), SampleError>;
-
-    /// Adds the labels for the losses of these heads, for training batches.
-    fn add_labels(&mut self, heads: &[HeadConfig]) {
-        let _ = heads;
-    }
+pub enum TaskCollate {
+    /// For a speech backbone.
+    Speech(Box<SpeechCollate>),
+    /// For a text backbone.
+    Text {
+        /// Id of the padding token.
+        pad: u32,
+        /// Heads of the tasks, if the batches need labels for their losses.
+        heads: Vec<HeadConfig>,
+    },
 }
 
 impl TaskCollate {
-    /// Returns a collator of samples with this kind of content.
-    pub fn new(inputs: impl InputCollate + 'static) -> Self {
-        Self(Box::new(inputs))
-    }
-
     /// Adds the labels for the losses of a dataset's tasks, for training batches.
     pub(super) fn labelled(mut self, dataset: &TaskDataset) -> Self {
-        self.0.add_labels(&dataset.heads);
+        if let Self::Text { heads, .. } = &mut self {
+            heads.clone_from(&dataset.heads);
+        }
         self
     }
 }
@@ -327,7 +347,22 @@ impl Collate<TaskSample> for TaskCollate {
 
     fn collate(&self, items: Vec<TaskSample>) -> Result<TaskBatch, SampleError> {
         let tasks: Vec<usize> = items.iter().map(|item| item.task).collect();
-        let (input, lengths) = self.0.batch(items.into_iter().map(|item| item.input).collect(), &tasks)?;
+        let inputs = items.into_iter().map(|item| item.input);
+        let (input, lengths) = match self {
+            Self::Speech(collate) => {
+                let samples: Vec<_> = inputs.filter_map(SampleInput::speech).collect();
+                let audio: Vec<usize> = samples.iter().map(|sample| sample.heard.samples()).collect();
+                let batch = collate.collate(samples)?;
+                let position = |samples: usize| samples.div_ceil(collate.position()).clamp(1, batch.positions);
+                let lengths = audio.into_iter().map(position).collect();
+                (BatchInput::Speech(batch), lengths)
+            }
+            Self::Text { pad, heads } => {
+                let samples: Vec<_> = inputs.filter_map(SampleInput::text).collect();
+                let lengths = samples.iter().map(|sample| sample.ids.len()).collect();
+                (BatchInput::Text(TextBatch::new(samples, *pad).labelled(heads, &tasks)?), lengths)
+            }
+        };
         Ok(TaskBatch { input, tasks, lengths, step: 0 })
     }
 

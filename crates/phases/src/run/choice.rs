@@ -4,8 +4,7 @@ use super::model::TaskModel;
 use super::phase::Phase;
 use super::setup::Setup;
 use super::spec::{Layout, StageSpec, all_stages, stages};
-use crate::config::TaskConfig;
-use crate::run_directory::CONFIG;
+use crate::config::{CONFIG, TaskConfig};
 use crate::{Experiment, ModelConfig, RunError};
 use std::path::{Path, PathBuf};
 
@@ -29,8 +28,7 @@ impl Choice {
     /// When there is no run, no such task, or nothing trained; and when there are several tasks and none is named.
     pub fn of(directory: &Path, task: Option<&str>, settings: &[String]) -> Result<Self, RunError> {
         let root = root_of(directory).ok_or_else(|| RunError::NoRun(directory.to_owned()))?;
-        let mut experiment = Experiment::load(Some(&root.join(CONFIG)), settings)?;
-        experiment.at(&root);
+        let experiment = Experiment::of_run(&root, settings)?;
         let asked = directory.strip_prefix(&root).unwrap_or(Path::new(""));
         // The directory of a stage's model stands for the stage.
         let asked = if asked.ends_with("best") { asked.parent().unwrap_or(asked) } else { asked };
@@ -42,7 +40,9 @@ impl Choice {
                 (latest_with(&experiment, task)?, task)
             }
             (false, _) => {
-                let stage = stage_in(&experiment, &root.join(asked))?;
+                let directory = root.join(asked);
+                let found = all_stages(&experiment).into_iter().find(|stage| stage.directory == directory);
+                let stage = found.ok_or(RunError::NoStage(directory))?;
                 let task = task_of(&experiment, &stage, number)?;
                 (stage, task)
             }
@@ -113,11 +113,6 @@ fn latest_with(experiment: &Experiment, task: usize) -> Result<StageSpec, RunErr
     let later = Phase::ALL.iter().rev().flat_map(|phase| stages(experiment, *phase));
     let found = later.filter(|stage| stage.task.is_none_or(|own| own == task)).find(StageSpec::is_complete);
     found.ok_or_else(|| RunError::NothingTrained(experiment.directory()))
-}
-
-fn stage_in(experiment: &Experiment, directory: &Path) -> Result<StageSpec, RunError> {
-    let found = all_stages(experiment).into_iter().find(|stage| stage.directory == directory);
-    found.ok_or_else(|| RunError::NoStage(directory.to_owned()))
 }
 
 /// Returns the task of a stage that has one, or the named task of a stage that has several.

@@ -2,11 +2,12 @@
 //! description in `dynamo.json`.
 
 use super::model::{TaskModel, is_shared};
+use crate::RunError;
 use crate::config::{adapter_of, keys_of};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use undertone_model::adaptable::{adapter_parameters, load_adapter};
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
@@ -78,67 +79,6 @@ pub(super) struct HeadDescription {
     pub head: HeadConfig,
 }
 
-/// Reason why a folder of adapters cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// Its description is missing or invalid.
-    #[error("`{}` cannot be read ({reason}): it is written by a finished phase", path.display())]
-    Description {
-        /// The file.
-        path: PathBuf,
-        /// Reason.
-        reason: String,
-    },
-    /// A head has another configuration.
-    #[error("`{}` holds a head for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
-    Head {
-        /// The folder.
-        path: PathBuf,
-        /// The task.
-        task: String,
-        /// Head in the folder.
-        found: String,
-        /// Head in the configuration.
-        expected: String,
-    },
-    /// An adapter has another configuration.
-    #[error("`{}` holds an adapter for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
-    Adapter {
-        /// The folder.
-        path: PathBuf,
-        /// The task.
-        task: String,
-        /// Adapter in the folder.
-        found: String,
-        /// Adapter in the configuration.
-        expected: String,
-    },
-    /// It has no adapter or head for the task.
-    #[error("`{}` holds no adapter for task `{task}`: train phase 1 for it", path.display())]
-    NoTask {
-        /// The folder.
-        path: PathBuf,
-        /// The task.
-        task: String,
-    },
-    /// It was trained with another tap or backbone.
-    #[error("`{}` was trained on {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
-    Ground {
-        /// The folder.
-        path: PathBuf,
-        /// Backbone and tap in the folder.
-        found: String,
-        /// Backbone and tap in the configuration.
-        expected: String,
-    },
-    /// Its router has another shape, or other tasks.
-    #[error("`{}` holds another router than the configuration describes: train phase 2 again, or set the configuration back", .0.display())]
-    Router(PathBuf),
-    /// A file is missing, damaged, or cannot be written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 const DESCRIPTION: &str = "dynamo.json";
 const HEADS: &str = "heads.safetensors";
 const ROUTER: &str = "router.safetensors";
@@ -161,7 +101,7 @@ impl Description {
 }
 
 /// Writes adapters, heads and router of `model` atomically.
-pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> Result<(), FolderError> {
+pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> Result<(), StoreError> {
     let mut model = model.clone();
     write_directory(dir, |dir| {
         for (index, adapter) in description.adapters.iter().enumerate() {
@@ -181,8 +121,7 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
             write_tensors(&dir.join(BACKBONE), &parameters(&model.backbone), Dtype::F32)?;
         }
         write_json(&dir.join(DESCRIPTION), description)
-    })?;
-    Ok(())
+    })
 }
 
 /// Returns the name of a head's parameter in the file: the task's name replaces the kind of head.
@@ -237,22 +176,29 @@ pub(super) fn load_parts(
     expected: &Description,
     slot: usize,
     dir: &Path,
-) -> Result<(), FolderError> {
+) -> Result<(), RunError> {
     let found = describe(dir)?;
     if found.ground() != expected.ground() {
         let [found, expected] = [&found, expected].map(Description::ground);
-        return Err(FolderError::Ground { path: dir.to_owned(), found, expected });
+        return Err(RunError::OtherGround { path: dir.to_owned(), found, expected });
     }
-    let missing = |task: &str| FolderError::NoTask { path: dir.to_owned(), task: task.to_owned() };
+    let missing = |task: &str| RunError::NoPart { path: dir.to_owned(), task: task.to_owned() };
+    let part = |part: &'static str, task: &String, [found, expected]: [String; 2]| RunError::OtherPart {
+        path: dir.to_owned(),
+        part,
+        task: task.clone(),
+        found,
+        expected,
+    };
     for (index, adapter) in expected.adapters.iter().enumerate() {
         let name = &adapter.name;
         let there = found.adapters.iter().find(|adapter| adapter.name == *name).ok_or_else(|| missing(name))?;
         if there.adapter() != adapter.adapter() {
-            let [found, expected] = [there, adapter].map(|of| match &of.lora {
+            let configs = [there, adapter].map(|of| match &of.lora {
                 Some(lora) => serde_json::to_string(lora).unwrap_or_default(),
                 None => serde_json::to_string(&of.adapter).unwrap_or_default(),
             });
-            return Err(FolderError::Adapter { path: dir.to_owned(), task: name.clone(), found, expected });
+            return Err(part("an adapter", name, configs));
         }
         let file = TensorFile::open(&dir.join("adapters").join(name).join("adapter_model.safetensors"))?;
         let prefix = model.backbone.peft_prefix();
@@ -262,8 +208,8 @@ pub(super) fn load_parts(
     for (index, HeadDescription { name, head }) in expected.heads.iter().enumerate() {
         let there = found.heads.iter().find(|head| head.name == *name).ok_or_else(|| missing(name))?;
         if there.head.trained() != head.trained() {
-            let [found, expected] = [&there.head, head].map(|head| serde_json::to_string(head).unwrap_or_default());
-            return Err(FolderError::Head { path: dir.to_owned(), task: name.clone(), found, expected });
+            let configs = [&there.head, head].map(|head| serde_json::to_string(head).unwrap_or_default());
+            return Err(part("a head", name, configs));
         }
         model.heads[slot + index] = load_head(&model.heads[slot + index], name, &file)?;
     }
@@ -280,30 +226,30 @@ fn load_head(head: &BoxedHead, task: &str, file: &TensorFile) -> Result<BoxedHea
 }
 
 /// Loads a trained backbone.
-pub(super) fn load_backbone(model: &mut TaskModel, dir: &Path) -> Result<(), FolderError> {
+pub(super) fn load_backbone(model: &mut TaskModel, dir: &Path) -> Result<(), RunError> {
     let file = TensorFile::open(&dir.join(BACKBONE))?;
     model.backbone = load_parameters(model.backbone.clone(), |name| file.read(name))?;
     Ok(())
 }
 
 /// Loads the router, if the model has one.
-pub(super) fn load_router(model: &mut TaskModel, expected: &Description, dir: &Path) -> Result<(), FolderError> {
+pub(super) fn load_router(model: &mut TaskModel, expected: &Description, dir: &Path) -> Result<(), RunError> {
     let Some(router) = model.router.take() else { return Ok(()) };
     let found = describe(dir)?;
     let shape = |r: &RouterConfig| (r.hidden.clone(), r.layer_norm, r.activation);
     // Its outputs are in the order of the tasks.
     let names = |of: &Description| of.heads.iter().map(|head| head.name.clone()).collect::<Vec<_>>();
     if shape(&found.router) != shape(&expected.router) || names(&found) != names(expected) {
-        return Err(FolderError::Router(dir.to_owned()));
+        return Err(RunError::OtherRouter(dir.to_owned()));
     }
     let file = TensorFile::open(&dir.join(ROUTER))?;
     model.router = Some(load_parameters(router, |name| file.read(name))?);
     Ok(())
 }
 
-fn describe(dir: &Path) -> Result<Description, FolderError> {
+fn describe(dir: &Path) -> Result<Description, RunError> {
     let path = dir.join(DESCRIPTION);
-    let error = |reason: String| FolderError::Description { path: path.clone(), reason };
+    let error = |reason: String| RunError::Description { path: path.clone(), reason };
     let text = std::fs::read_to_string(&path).map_err(|e| error(e.to_string()))?;
     serde_json::from_str(&text).map_err(|e| error(e.to_string()))
 }

@@ -10,16 +10,7 @@ use undertone_train::{LossSum, LossTerm};
 
 /// Returns the names and weights of the terms, which are those with a weight above 0.
 fn weighted(weights: &RoutingWeights) -> impl Iterator<Item = (&'static str, f64)> {
-    let all = [
-        ("routing", weights.routing),
-        ("load_balance", weights.load_balance),
-        ("efficiency", weights.efficiency),
-        ("consistency", weights.consistency),
-        ("entropy", weights.entropy),
-        ("temperature", weights.temperature),
-        ("confidence", weights.confidence),
-    ];
-    all.into_iter().filter(|(_, weight)| *weight > 0.0)
+    weights.all().into_iter().filter(|(name, weight)| *name != "task" && *weight > 0.0)
 }
 
 /// Lists the loss terms of a batch of `samples` samples, without the tasks' own losses.

@@ -5,8 +5,9 @@ use super::model::{PromptHead, TaskModel};
 use super::pretrained::Pretrained;
 use super::setup::Setup;
 use crate::backbone::SpeechBackbone;
-use crate::run_directory::{CONFIG, recorded};
-use crate::{BackboneError, ModelConfig, RunError};
+use crate::config::{CONFIG, is_adapter};
+use crate::run_directory::recorded;
+use crate::{ModelConfig, RunError};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use undertone_model::adaptable::merge_and_unload;
@@ -20,15 +21,20 @@ use undertone_ops::set_kernels;
 /// When there is no such model, or no task with that name.
 pub fn load_whisper(name: &Path, task: Option<&str>, device: &Device) -> Result<PretrainedWhisper, RunError> {
     match root_of(name) {
-        Some(_) if name.is_dir() && !name.join("config.json").exists() => merged(&Choice::of(name, task, &[])?, device),
+        Some(_) if is_stage(name) => merged(&Choice::of(name, task, &[])?, device),
         _ if task.is_some() => Err(RunError::NoRun(name.to_owned())),
-        _ => Ok(ModelConfig::named(name).load(device, 0).map_err(BackboneError::from)?),
+        _ => Ok(ModelConfig::named(name).load(device, 0)?),
     }
+}
+
+/// Whether this may be the directory of a run or a stage: it is none of a model, and none of an adapter by itself.
+fn is_stage(name: &Path) -> bool {
+    name.is_dir() && !name.join("config.json").exists() && !is_adapter(name)
 }
 
 /// Whether `name` is the directory of a run with tasks, or of one of its stages.
 pub fn has_tasks(name: &Path) -> bool {
-    let root = root_of(name).filter(|_| name.is_dir() && !name.join("config.json").exists());
+    let root = root_of(name).filter(|_| is_stage(name));
     root.and_then(|root| recorded(&root.join(CONFIG)).ok()?).is_some_and(|experiment| !experiment.tasks.is_empty())
 }
 

@@ -12,7 +12,6 @@ mod analyze;
 mod arrays;
 mod batch;
 mod choice;
-mod error;
 mod eval;
 mod evaluation_result;
 mod evaluator;
@@ -42,15 +41,13 @@ mod trivial;
 
 pub use analyze::{Report, analyze, evaluate_run};
 pub use batch::{
-    BatchInput, HeadInputs, InputBatch, InputCollate, References, SampleInput, TaskBatch, TaskCollate, TaskDataset,
-    TaskLoader, TaskSample, TaskSamples,
+    BatchInput, HeadInputs, References, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskLoader, TaskSample,
+    TaskSamples,
 };
 pub use choice::Choice;
-pub use error::{BackboneError, RunError};
 pub use eval::{evaluate, evaluate_choice};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
-pub use folder::FolderError as AdapterFolderError;
 pub use losses::{routing_sums, routing_terms};
 pub use merged::{has_tasks, load_whisper, merged};
 pub use modality::{EncodedBatch, Modality, Opening};
@@ -69,5 +66,4 @@ pub use spec::{Layout, StageKind, StageSpec, stages};
 #[cfg(test)]
 pub(crate) use speech::collate;
 pub use stages::{StageOutcome, train, train_baseline, train_phases};
-pub use text_data::TextDataError;
 pub(crate) use text_data::read_texts;

@@ -1,22 +1,20 @@
-//! Differences between speech and text, behind one trait: data, losses, answers, files.
+//! Differences between speech and text, behind one trait: data, losses, answers.
 
 use super::batch::{HeadInputs, TaskBatch, TaskCollate, TaskSamples};
 use super::model::TaskModel;
 use crate::backbone::{SpeechBackbone, TextBackbone};
 use crate::config::TaskConfig;
-use crate::{DataConfig, Experiment, Interrupt, RunError, SourceConfig, Split, TextNormalizer};
+use crate::{DataConfig, Experiment, Interrupt, RunError, SourceConfig, Split};
 use burn::tensor::{Bool, Tensor};
-use std::path::Path;
 use std::sync::Arc;
-use undertone_data::text::NormalizerError;
 use undertone_fit::Footprint;
 use undertone_model::adapters::Gates;
 use undertone_model::backbone::BoxedBackbone;
-use undertone_tasks::{Answer, HeadConfig};
+use undertone_tasks::Answer;
 use undertone_train::BoxError;
 
-/// Pretrained backbone of a modality, speech or text: how samples for it are opened and batched, which losses and
-/// answers follow from its states, and what is saved with it.
+/// Pretrained backbone of a modality, speech or text: how samples for it are opened and batched, and which losses and
+/// answers follow from its states.
 pub trait Modality: Send + Sync {
     /// Returns the network.
     fn network(&self) -> BoxedBackbone;
@@ -53,39 +51,6 @@ pub trait Modality: Send + Sync {
     /// # Errors
     /// When the batch is not for this backbone.
     fn answers(&self, encoded: EncodedBatch, chosen: &[usize]) -> Result<Vec<Answer>, BoxError>;
-
-    /// Returns the normaliser of texts before they are compared.
-    ///
-    /// # Errors
-    /// When its spelling map cannot be read.
-    fn normalizer(&self, data: &DataConfig) -> Result<TextNormalizer, NormalizerError> {
-        let _ = data;
-        Ok(TextNormalizer::None)
-    }
-
-    /// Checks that a head fits the backbone.
-    ///
-    /// # Errors
-    /// Says what does not fit.
-    fn check_head(&self, head: &HeadConfig) -> Result<(), String> {
-        let _ = head;
-        Ok(())
-    }
-
-    /// Returns a position at which a batch shorter than the window can begin, from its own random number.
-    fn random_start(&self, batch: &TaskBatch) -> usize {
-        let _ = batch;
-        0
-    }
-
-    /// Saves the backbone with the weights of `network`, so that it can be loaded again.
-    ///
-    /// # Errors
-    /// When it cannot be fine-tuned as a whole, or the file system reports an error.
-    fn save(&self, network: &BoxedBackbone, folder: &Path) -> Result<(), BoxError> {
-        let _ = (network, folder);
-        Err("only a backbone that writes text by itself is fine-tuned as a whole".into())
-    }
 
     /// Returns the speech backbone, if it is one.
     fn speech(&self) -> Option<&SpeechBackbone> {

@@ -48,11 +48,6 @@ pub struct TaskObjective {
 }
 
 impl TaskObjective {
-    /// Returns a remark on its error rates, if there is one.
-    pub fn remark(&self) -> Option<String> {
-        self.evaluator.remark()
-    }
-
     fn task_weight(&self) -> f64 {
         match self.policy {
             RoutingPolicy::Oracle => 1.0,
@@ -62,7 +57,8 @@ impl TaskObjective {
 
     /// Returns the start of a batch of speech in the window, in encoder positions.
     fn position(&self, batch: &TaskBatch) -> usize {
-        if self.loss.random_position { self.evaluator.pretrained.random_start(batch) } else { 0 }
+        let moves = self.evaluator.pretrained.speech().filter(|_| self.loss.random_position);
+        moves.map_or(0, |speech| speech.random_start(batch))
     }
 
     /// Computes each task's loss over its own rows, and the alignment losses of synthesised samples.
@@ -229,7 +225,9 @@ impl Objective for TaskObjective {
         if let Some(description) = &self.description {
             return Ok(folder::save(model, description, directory)?);
         }
-        self.evaluator.pretrained.save(&model.backbone, directory)
+        let speech = self.evaluator.pretrained.speech();
+        let speech = speech.ok_or("only a backbone that writes text by itself is fine-tuned as a whole")?;
+        speech.save(&model.backbone, directory)
     }
 }
 

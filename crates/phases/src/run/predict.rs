@@ -7,7 +7,6 @@ use super::modality::EncodedBatch;
 use super::model::{Tapped, TaskModel};
 use super::setup::Setup;
 use super::spec::Layout;
-use super::text_data::TextDataError;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::config::TaskConfig;
 use crate::reading::Reading;
@@ -19,7 +18,7 @@ use undertone_data::audio;
 use undertone_data::cut;
 use undertone_data::loader::Collate;
 use undertone_model::adapters::Gates;
-use undertone_tasks::{Answer, ReadError, TextSample, UserInput, UserInputError, user_input_origin};
+use undertone_tasks::{Answer, TextSample, UserInput, UserInputError, user_input_origin};
 
 /// Trained model of a run for predictions: with all tasks and the router that chooses among them, or with one task.
 pub struct Predictor {
@@ -142,10 +141,7 @@ impl Predictor {
         let typed = UserInput { text, context };
         let read = config.head.user_samples(&typed, &backbone.framer).map_err(|error| match error {
             UserInputError::NoContext => RunError::NoContext(config.name.clone()),
-            UserInputError::Text(source) => {
-                let source = Box::new(TextDataError::Read(ReadError::Text(source)));
-                RunError::Records { task: config.name.clone(), source }
-            }
+            UserInputError::Text(source) => RunError::Records { task: config.name.clone(), source: source.into() },
         })?;
         tell_cut(read.cut);
         if read.samples.is_empty() {

@@ -4,13 +4,14 @@ use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
 use super::setup::Setup;
 use super::spec::StageSpec;
+use crate::config::CONFIG;
 use crate::memory::run_settings;
-use crate::run_directory::{CONFIG, RunDirectory, STAGE, has_learned, is_occupied, record_changes};
-use crate::{Experiment, Interrupt, RunError, Session};
+use crate::run_directory::{RunDirectory, STAGE, has_learned, is_occupied, record_changes};
+use crate::{Experiment, RunError, Session};
 use burn::tensor::Device;
 use undertone_fit::MemoryAdvice;
 use undertone_report::write_report;
-use undertone_train::{BackendFailure, Learner, ProcessGroup, Summary, TrainConfig, catch_backend_failure};
+use undertone_train::{BackendFailure, Learner, Summary, TrainConfig, catch_backend_failure};
 
 /// Everything a stage is trained with, for your own training loop.
 pub struct Run {
@@ -30,36 +31,26 @@ pub struct Run {
     pub scaled: Option<String>,
 }
 
-impl Run {
-    /// Prepares a stage, without writing anything.
-    ///
-    /// # Errors
-    /// When the data cannot be used, or the results of an earlier stage are missing.
-    fn new(stage: &StageSpec, setup: &Setup) -> Result<Self, RunError> {
-        let (mut config, seed) = (stage.config(setup)?, stage.seed);
-        // A newly initialised backbone was drawn from the seed of the experiment, and random numbers go on after it.
-        if seed != setup.experiment.seed {
-            undertone_ops::seed(seed);
-        }
-        // Heads of registered kinds may use Burn's own initializers.
-        setup.device.seed(seed);
-        let model = stage.model(setup)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
-        let batches = stage.batches(setup, &config)?;
-        let samples = batches.loader.samples_per_step(0, config.accumulation);
-        let (optimizer, scaled) = stage.optimizer(&config).for_batch(samples);
-        config.optimizer = optimizer;
-        let objective = stage.objective(setup)?;
-        Ok(Self { device: setup.device.clone(), config, model, batches, objective, seed, scaled })
-    }
-}
-
 impl Setup {
     /// Prepares a stage for training, without writing anything.
     ///
     /// # Errors
     /// When the data cannot be used, or the results of an earlier stage are missing.
     pub fn run(&self, stage: &StageSpec) -> Result<Run, RunError> {
-        Run::new(stage, self)
+        let (mut config, seed) = (stage.config(self)?, stage.seed);
+        // A newly initialised backbone was drawn from the seed of the experiment, and random numbers go on after it.
+        if seed != self.experiment.seed {
+            undertone_ops::seed(seed);
+        }
+        // Heads of registered kinds may use Burn's own initializers.
+        self.device.seed(seed);
+        let model = stage.model(self)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+        let batches = stage.batches(self, &config)?;
+        let samples = batches.loader.samples_per_step(0, config.accumulation);
+        let (optimizer, scaled) = stage.optimizer(&config).for_batch(samples);
+        config.optimizer = optimizer;
+        let objective = stage.objective(self)?;
+        Ok(Run { device: self.device.clone(), config, model, batches, objective, seed, scaled })
     }
 }
 
@@ -85,10 +76,7 @@ pub(super) struct Prepared<'a> {
     run: &'a RunDirectory,
     /// Whether it resumes from a checkpoint.
     goes_on: bool,
-    /// Whether this is the rank that writes.
-    writes: bool,
-    process_group: ProcessGroup,
-    interrupt: Interrupt,
+    session: &'a Session,
 }
 
 impl<'a> Prepared<'a> {
@@ -96,20 +84,20 @@ impl<'a> Prepared<'a> {
     /// written.
     ///
     /// # Errors
-    /// As for [`Run::new`], and when there is no checkpoint to resume from, or it does not fit.
+    /// As for [`Setup::run`], and when there is no checkpoint to resume from, or it does not fit.
     pub fn new(
         stage: &'a StageSpec,
         setup: &'a Setup,
         run: &'a RunDirectory,
-        session: &Session,
+        session: &'a Session,
     ) -> Result<Self, RunError> {
         let (experiment, directory) = (&*setup.experiment, &stage.directory);
         let goes_on = session.resume && has_learned(directory);
         if session.resume && !goes_on && is_occupied(directory) {
             tracing::warn!("`{}` has learned nothing yet: it begins again", directory.display());
         }
-        let Run { device, config, model, batches, objective, seed, scaled } = Run::new(stage, setup)?;
-        objective.remark().inspect(|remark| tracing::info!("{remark}"));
+        let Run { device, config, model, batches, objective, seed, scaled } = setup.run(stage)?;
+        objective.evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
         let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
         advice.warning(&setup.device).inspect(|warning| tracing::warn!("{warning}"));
         let mut learner = Learner::builder(config, objective, model, directory)
@@ -119,7 +107,7 @@ impl<'a> Prepared<'a> {
             .with_display(session.display)
             .with_interrupt(session.interrupt.flag())
             .with_process_group(session.process_group.clone());
-        if let Some(lock) = run.lock().filter(|_| *directory == run.path()) {
+        if let Some(lock) = run.lock.clone().filter(|_| *directory == run.path) {
             learner = learner.with_lock(lock);
         }
         let mut learner = learner.build();
@@ -130,9 +118,7 @@ impl<'a> Prepared<'a> {
             batches.skipped.resume();
         }
         learner.check(&batches)?;
-        let (writes, process_group, interrupt) =
-            (session.process_group.is_main_process(), session.process_group.clone(), session.interrupt.clone());
-        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, goes_on, writes, process_group, interrupt })
+        Ok(Self { stage, experiment, learner, batches, advice, scaled, run, goes_on, session })
     }
 
     /// Trains the stage to its end, or until an interruption.
@@ -140,21 +126,22 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// When data, device or file system fail.
     pub fn train(mut self) -> Result<Summary, RunError> {
-        let _heeding = self.interrupt.heed();
-        if self.writes {
+        let Session { interrupt, process_group, .. } = self.session;
+        let (_heeding, writes) = (interrupt.heed(), process_group.is_main_process());
+        if writes {
             self.begin_directory()?;
         }
         let (directory, batches) = (&self.stage.directory, &self.batches);
         self.scaled.iter().for_each(|sentence| tracing::info!("{sentence}"));
         let summary = train(&mut self.learner, batches, &self.advice).inspect_err(|_| {
             // A stage that failed before its first step has nothing to resume, so its directory is removed.
-            if self.writes && self.learner.steps() == 0 && !has_learned(directory) {
+            if writes && self.learner.steps() == 0 && !has_learned(directory) {
                 let _ = self.run.clear(directory);
             }
         })?;
-        let skipped = batches.skipped.finish(&batches.loader, &self.process_group)?;
+        let skipped = batches.skipped.finish(&batches.loader, process_group)?;
         skipped.inspect(|sentence| tracing::warn!("{sentence}"));
-        if self.writes {
+        if writes {
             write_report(directory)?;
         }
         Ok(summary)
@@ -167,8 +154,8 @@ impl<'a> Prepared<'a> {
             self.run.clear(directory)?;
         }
         std::fs::create_dir_all(directory).map_err(RunError::of_file("create", directory))?;
-        let name = if *directory == self.run.path() { CONFIG } else { STAGE };
-        Ok(record_changes(self.experiment, &directory.join(name), self.learner.steps())?)
+        let name = if *directory == self.run.path { CONFIG } else { STAGE };
+        record_changes(self.experiment, &directory.join(name), self.learner.steps())
     }
 }
 

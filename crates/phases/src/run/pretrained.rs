@@ -3,11 +3,10 @@
 use super::modality::Modality;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::normalize::spelling_map;
-use crate::{BackboneError, DataConfig, Experiment, SourceError};
+use crate::{Experiment, RunError, SourceError};
 use burn::tensor::Device;
 use std::ops::Deref;
 use std::sync::Arc;
-use undertone_model::whisper::PretrainedWhisper;
 use undertone_tasks::GenerationSettings;
 
 /// Backbone with its tokenizer and other files.
@@ -24,13 +23,13 @@ impl Pretrained {
     ///
     /// # Errors
     /// When it is not available.
-    pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, BackboneError> {
+    pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
             return Ok(Self::new(experiment.model.load_text(device)?));
         }
         let speech = load_speech(experiment, device)?;
-        check_settings(experiment, &speech).map_err(BackboneError::Setting)?;
+        check_settings(experiment, &speech).map_err(RunError::Setting)?;
         Ok(Self::new(match spelling_map(&experiment.data)? {
             Some(spellings) => speech.with_spellings(spellings),
             None => speech,
@@ -76,15 +75,10 @@ pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<Sp
         return experiment.model.load_speech(device, experiment.seed);
     }
     let mut whisper = experiment.load_whisper(device)?;
-    set_language(&mut whisper, &experiment.data);
-    Ok(whisper.into())
-}
-
-/// Sets the language and task of the data in a multilingual model's generation settings, so that the trained model has
-/// them wherever it is loaded.
-fn set_language(whisper: &mut PretrainedWhisper, data: &DataConfig) {
+    // The trained model has the language and task of its data wherever it is loaded.
     if whisper.generation.is_multilingual {
-        whisper.generation.language = Some(data.language.clone());
-        whisper.generation.task = Some(data.task.clone());
+        whisper.generation.language = Some(experiment.data.language.clone());
+        whisper.generation.task = Some(experiment.data.task.clone());
     }
+    Ok(whisper.into())
 }

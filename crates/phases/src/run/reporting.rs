@@ -16,11 +16,7 @@ use undertone_report::{LoggedStage, PhaseOverview, ReportError, RunOverview};
 /// As there. If this version cannot read the configuration, the report of the whole run fails, but not those of its
 /// stages.
 pub fn write_reports(run: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    undertone_report::write_reports(run, || {
-        let mut experiment = Experiment::load(Some(&run.join("config.yaml")), &[])?;
-        experiment.at(run);
-        Ok(overview(&experiment))
-    })
+    undertone_report::write_reports(run, || Ok(overview(&Experiment::of_run(run, &[])?)))
 }
 
 /// Returns the configured settings of the stage in the directory `stage` of the run in `root`, for the monitor; `None`

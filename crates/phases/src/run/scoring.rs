@@ -110,20 +110,15 @@ pub(super) struct Answered {
 
 /// References of a batch.
 pub(super) struct Asked<'a> {
-    tasks: &'a [usize],
+    pub tasks: &'a [usize],
     /// Number of decisions of each task.
-    decisions: Vec<f64>,
-    rows: References<'a>,
+    pub decisions: Vec<f64>,
+    pub rows: References<'a>,
 }
 
 impl<'a> Asked<'a> {
     pub fn of(batch: &'a TaskBatch, tasks: usize) -> Self {
         let decisions = (0..tasks).map(|task| batch.decisions_of(task)).collect();
         Self { tasks: &batch.tasks, decisions, rows: batch.input.references() }
-    }
-
-    /// Returns the references of recordings with these names and texts.
-    pub fn spoken(tasks: &'a [usize], decisions: Vec<f64>, names: &'a [String], texts: &'a [String]) -> Self {
-        Self { tasks, decisions, rows: References::Speech { names, texts } }
     }
 }

@@ -5,7 +5,7 @@ use super::evaluator::Evaluator;
 use super::modality::Opening;
 use super::pretrained::Pretrained;
 use crate::config::TaskConfig;
-use crate::{Experiment, Interrupt, RunError, Split};
+use crate::{Experiment, Interrupt, RunError, Split, TextNormalizer};
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -137,7 +137,10 @@ impl Setup {
     /// # Errors
     /// When the spelling map of the normaliser cannot be read.
     pub fn evaluator(&self, tasks: Vec<TaskConfig>) -> Result<Evaluator, RunError> {
-        let normalizer = self.pretrained.normalizer(&self.experiment.data)?;
+        let normalizer = match self.pretrained.speech() {
+            Some(speech) => TextNormalizer::new(self.experiment.data.normalizer, speech.spellings.as_deref())?,
+            None => TextNormalizer::None,
+        };
         let (pretrained, router) = (self.pretrained.clone(), self.experiment.router.clone());
         let (device, process_group) = (self.device.clone(), self.process_group.clone());
         Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group })

@@ -1,30 +1,22 @@
 //! Speech: the samples, batches, losses and answers of a speech backbone.
 
 use super::arrays::one_hot;
-use super::batch::{
-    BatchInput, HeadInputs, InputBatch, InputCollate, References, SampleInput, TaskBatch, TaskCollate, TaskSamples,
-    rows_of,
-};
+use super::batch::{HeadInputs, SampleInput, TaskBatch, TaskCollate, TaskSamples, rows_of};
 use super::modality::{EncodedBatch, Modality, Opening};
 use super::model::task_vectors;
 use crate::backbone::{RowGroup, SpeechBackbone, SpeechStates};
 use crate::config::TaskConfig;
-use crate::work::speech_work;
-use crate::{
-    DataConfig, RunError, SourceConfig, SpeechBatch, SpeechCollate, SpeechDataset, SpeechError, Split, TextNormalizer,
-};
-use burn::tensor::{Device, Tensor, TensorData};
-use std::path::Path;
+use crate::{DataConfig, RunError, SourceConfig, SpeechCollate, SpeechDataset, SpeechError, Split};
+use burn::tensor::Tensor;
 use std::sync::Arc;
 use undertone_data::augment::{Augment, AugmentConfig};
 use undertone_data::clips::BlockShuffle;
 use undertone_data::features::HOP;
-use undertone_data::loader::{Collate, Dataset, Mixture, MixtureError, Order, SampleError};
-use undertone_data::text::NormalizerError;
-use undertone_fit::{BatchSize, Footprint};
-use undertone_model::backbone::{BackboneInput, BoxedBackbone};
+use undertone_data::loader::{Dataset, Mixture, MixtureError, Order, SampleError};
+use undertone_fit::Footprint;
+use undertone_model::backbone::BoxedBackbone;
 use undertone_tasks::Answer;
-use undertone_train::{BatchStats, BoxError};
+use undertone_train::BoxError;
 
 /// Number of row groups, or tar files, that are read at the same time and whose samples are shuffled among each other.
 const BLOCKS: usize = 8;
@@ -42,7 +34,7 @@ impl Modality for SpeechBackbone {
     }
 
     fn collate(&self, data: &DataConfig, training: bool) -> Result<TaskCollate, RunError> {
-        Ok(TaskCollate::new(collate(data, self, training)?))
+        Ok(TaskCollate::Speech(Box::new(collate(data, self, training)?)))
     }
 
     fn footprint(&self, _: &[TaskConfig]) -> Footprint {
@@ -77,22 +69,17 @@ impl Modality for SpeechBackbone {
         Ok(answers)
     }
 
-    fn normalizer(&self, data: &DataConfig) -> Result<TextNormalizer, NormalizerError> {
-        TextNormalizer::new(data.normalizer, self.spellings.as_deref())
+    fn speech(&self) -> Option<&SpeechBackbone> {
+        Some(self)
     }
+}
 
-    fn random_start(&self, batch: &TaskBatch) -> usize {
+impl SpeechBackbone {
+    /// Returns a position at which a batch shorter than the window can begin, from its own random number.
+    pub(super) fn random_start(&self, batch: &TaskBatch) -> usize {
         let Ok(speech) = batch.input.speech() else { return 0 };
         let room = (self.max_frames / self.frames_per_position.max(1)).saturating_sub(speech.positions);
         (speech.draw % (room as u64 + 1)) as usize
-    }
-
-    fn save(&self, network: &BoxedBackbone, folder: &Path) -> Result<(), BoxError> {
-        SpeechBackbone::save(self, network, folder)
-    }
-
-    fn speech(&self) -> Option<&SpeechBackbone> {
-        Some(self)
     }
 }
 
@@ -149,57 +136,5 @@ impl TaskSamples for SpeechDataset {
             (None, Some(blocks)) => Some(Box::new(BlockShuffle::new(&blocks, BLOCKS, seed))),
             (None, None) => None,
         })
-    }
-}
-
-impl InputCollate for SpeechCollate {
-    fn batch(&self, inputs: Vec<SampleInput>, _: &[usize]) -> Result<(BatchInput, Vec<usize>), SampleError> {
-        let samples: Vec<_> = inputs.into_iter().filter_map(SampleInput::speech).collect();
-        let audio: Vec<usize> = samples.iter().map(|sample| sample.heard.samples()).collect();
-        let batch = self.collate(samples)?;
-        let position = |samples: usize| samples.div_ceil(self.position()).clamp(1, batch.positions);
-        let lengths = audio.into_iter().map(position).collect();
-        Ok((BatchInput::Speech(batch), lengths))
-    }
-}
-
-impl InputBatch for SpeechBatch {
-    fn names(&self) -> Vec<String> {
-        self.names.clone()
-    }
-
-    fn decisions(&self, row: usize) -> usize {
-        self.targets().row(row).iter().filter(|label| **label >= 0).count()
-    }
-
-    fn positions(&self) -> usize {
-        self.positions
-    }
-
-    fn size(&self) -> BatchSize {
-        BatchSize { samples: self.names.len(), length: self.frames, speech: true, labels: self.tokens }
-    }
-
-    fn bytes(&self) -> usize {
-        SpeechCollate::bytes(self)
-    }
-
-    fn work(&self, backbone: &BoxedBackbone, trainable: f64) -> BatchStats {
-        speech_work(backbone, self, trainable)
-    }
-
-    fn references(&self) -> References<'_> {
-        References::Speech { names: &self.names, texts: &self.texts }
-    }
-
-    /// The features are moved out of the batch, which saves a copy of 30 MB for 32 windows.
-    fn upload(&mut self, start: usize, device: &Device) -> BackboneInput {
-        let shape = [self.names.len(), self.bins, self.frames];
-        let mel = TensorData::new(std::mem::take(&mut self.mel), shape);
-        BackboneInput::Mel(Tensor::from_data(mel, device), start)
-    }
-
-    fn alignment(&self) -> Option<&(Vec<i64>, Vec<i64>)> {
-        self.alignment.as_ref()
     }
 }

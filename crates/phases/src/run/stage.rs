@@ -153,7 +153,11 @@ impl StageSpec {
         dataset: &TaskDataset,
         config: &TrainConfig,
     ) -> Result<Option<Box<dyn Order>>, RunError> {
-        let SampleOrder::Tasks { temperature, curriculum } = self.order else { return source_order(setup, dataset) };
+        let SampleOrder::Tasks { temperature, curriculum } = self.order else {
+            // The order of mixed sources, or of recordings in shards.
+            let Some(samples) = dataset.tasks().first() else { return Ok(None) };
+            return Ok(samples.order(&setup.experiment.data, setup.experiment.seed)?);
+        };
         let mut order =
             TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
         if let Some(temperature) = temperature {
@@ -171,11 +175,4 @@ impl StageSpec {
 fn steps_of_adapters(setup: &Setup) -> Result<u64, RunError> {
     let stages = stages(&setup.experiment, Phase::Adapters);
     stages.iter().try_fold(0, |steps, stage| Ok(steps + stage.steps(setup, &stage.config(setup)?)?))
-}
-
-/// Returns the order of mixed sources, or of recordings in shards; `None` for others, which use the loader's order.
-fn source_order(setup: &Setup, dataset: &TaskDataset) -> Result<Option<Box<dyn Order>>, RunError> {
-    let (data, seed) = (&setup.experiment.data, setup.experiment.seed);
-    let Some(samples) = dataset.tasks().first() else { return Ok(None) };
-    Ok(samples.order(data, seed)?)
 }

@@ -6,10 +6,8 @@ use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
 use super::setup::Setup;
 use super::spec::{StageKind, StageSpec, stages};
-use crate::config::{Parallel, TaskConfig};
-use crate::run_directory::{
-    CONFIG, RunDirectory, STAGE, check_changes, has_learned, is_occupied, named, record, recorded,
-};
+use crate::config::{CONFIG, Parallel, TaskConfig};
+use crate::run_directory::{RunDirectory, STAGE, check_changes, has_learned, is_occupied, named, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
 use undertone_tasks::Cut;
@@ -143,9 +141,9 @@ fn checked_setup(experiment: &Experiment, specs: &[StageSpec], session: &Session
 /// Returns the configuration that the run in the directory was started with, if there is one.
 fn begun_with(directory: &RunDirectory, resume: bool) -> Result<Option<Experiment>, RunError> {
     if resume && directory.is_blank() {
-        return Err(RunError::NothingToResume(directory.path().to_owned()));
+        return Err(RunError::NothingToResume(directory.path.clone()));
     }
-    let begun = recorded(&directory.path().join(CONFIG));
+    let begun = recorded(&directory.path.join(CONFIG));
     // A run that is replaced need not be readable.
     Ok(if resume { begun? } else { begun.unwrap_or_default() })
 }
@@ -210,11 +208,11 @@ impl Beginning<'_> {
             tracing::info!("run.overwrite: deleting what was trained in {replaced}");
         }
         // A stage in the run's own directory records the configuration there itself.
-        let records = !self.is_recorded && stage.directory != self.directory.path();
+        let records = !self.is_recorded && stage.directory != self.directory.path;
         let mut write = || {
             self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
             if records {
-                record(experiment, &self.directory.path().join(CONFIG))?;
+                record(experiment, &self.directory.path.join(CONFIG))?;
             }
             Ok::<(), RunError>(())
         };
@@ -234,7 +232,7 @@ fn train_stage(
 ) -> Result<StageOutcome, RunError> {
     let directory = stage.directory.clone();
     // A stage that is the whole run needs no title, and is summarised again.
-    if directory != beginning.directory.path() {
+    if directory != beginning.directory.path {
         if session.resume && stage.is_finished(setup)? {
             return Ok(StageOutcome { directory, summary: None });
         }
@@ -329,8 +327,10 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
         return Err(RunError::Tap { tap, blocks });
     }
     for task in &experiment.tasks {
-        if let Err(reason) = setup.pretrained.check_head(&task.head) {
-            return Err(RunError::Head { task: task.name.clone(), reason });
+        // A head reads no more tokens than the backbone has positions for, and divides its width.
+        if let Some(text) = setup.pretrained.text() {
+            let fits = task.head.fits(network.d_model(), text.max_tokens);
+            fits.map_err(|reason| RunError::Head { task: task.name.clone(), reason })?;
         }
         TaskModel::new(network.clone(), &[task.adapter()], &[], tap, &setup.device)
             .map_err(|source| RunError::Adapt { task: format!("task `{}`", task.name), source })?;

@@ -1,23 +1,18 @@
 //! Text: the samples, batches, losses and answers of a text backbone.
 
-use super::batch::{
-    BatchInput, HeadInputs, InputBatch, InputCollate, References, SampleInput, TaskCollate, TaskSamples, rows_of,
-};
+use super::batch::{HeadInputs, SampleInput, TaskCollate, TaskSamples, rows_of};
 use super::modality::{EncodedBatch, Modality, Opening};
 use super::text_data::read_texts;
 use crate::backbone::{TextBackbone, row_ids};
 use crate::config::TaskConfig;
-use crate::work::text_work;
 use crate::{DataConfig, RunError};
-use burn::tensor::{Bool, Device, Tensor, TensorData};
+use burn::tensor::{Bool, Tensor, TensorData};
 use std::sync::Arc;
 use undertone_data::loader::SampleError;
-use undertone_fit::{BatchSize, Footprint};
-use undertone_model::backbone::{BackboneInput, BoxedBackbone};
-use undertone_tasks::{
-    Answer, AnswerContext, Cut, DevicePart, HeadConfig, HeadInput, TextBatch, TextDataset, TextSample,
-};
-use undertone_train::{BatchStats, BoxError};
+use undertone_fit::Footprint;
+use undertone_model::backbone::BoxedBackbone;
+use undertone_tasks::{Answer, AnswerContext, Cut, DevicePart, HeadInput, TextDataset, TextSample};
+use undertone_train::BoxError;
 
 impl Modality for TextBackbone {
     fn network(&self) -> BoxedBackbone {
@@ -27,12 +22,12 @@ impl Modality for TextBackbone {
     fn samples(&self, Opening { task, sources, .. }: &Opening) -> Result<Arc<dyn TaskSamples>, RunError> {
         // Validation has checked that there is exactly one source.
         let samples = read_texts(task, &sources[0], &self.framer)
-            .map_err(|source| RunError::Records { task: task.name.clone(), source: Box::new(source) })?;
+            .map_err(|source| RunError::Records { task: task.name.clone(), source })?;
         Ok(Arc::new(samples))
     }
 
     fn collate(&self, _: &DataConfig, _: bool) -> Result<TaskCollate, RunError> {
-        Ok(TaskCollate::new(TextCollate { pad: self.tokenizer.pad(), heads: Vec::new() }))
+        Ok(TaskCollate::Text { pad: self.tokenizer.pad(), heads: Vec::new() })
     }
 
     fn footprint(&self, tasks: &[TaskConfig]) -> Footprint {
@@ -62,11 +57,6 @@ impl Modality for TextBackbone {
             }
         }
         Ok(answers)
-    }
-
-    /// A head reads no more tokens than the backbone has positions for, and divides its width.
-    fn check_head(&self, head: &HeadConfig) -> Result<(), String> {
-        head.fits(self.network.d_model(), self.max_tokens)
     }
 
     fn text(&self) -> Option<&TextBackbone> {
@@ -141,68 +131,5 @@ impl TaskSamples for TextDataset {
 
     fn texts(&self) -> Option<&TextDataset> {
         Some(self)
-    }
-}
-
-/// Collates samples of text into batches.
-struct TextCollate {
-    /// Id of the padding token.
-    pad: u32,
-    /// Heads of the tasks, if the batches need labels for their losses.
-    heads: Vec<HeadConfig>,
-}
-
-impl InputCollate for TextCollate {
-    fn batch(&self, inputs: Vec<SampleInput>, tasks: &[usize]) -> Result<(BatchInput, Vec<usize>), SampleError> {
-        let samples: Vec<_> = inputs.into_iter().filter_map(SampleInput::text).collect();
-        let lengths = samples.iter().map(|sample| sample.ids.len()).collect();
-        let batch = TextBatch::new(samples, self.pad).labelled(&self.heads, tasks)?;
-        Ok((BatchInput::Text(batch), lengths))
-    }
-
-    fn add_labels(&mut self, heads: &[HeadConfig]) {
-        self.heads = heads.to_vec();
-    }
-}
-
-impl InputBatch for TextBatch {
-    fn names(&self) -> Vec<String> {
-        self.samples.iter().map(|sample| sample.name.clone()).collect()
-    }
-
-    fn decisions(&self, row: usize) -> usize {
-        self.samples[row].target.count()
-    }
-
-    fn positions(&self) -> usize {
-        self.tokens
-    }
-
-    fn size(&self) -> BatchSize {
-        let labels = self.longest_written();
-        BatchSize { samples: self.samples.len(), length: self.tokens, speech: false, labels }
-    }
-
-    fn bytes(&self) -> usize {
-        TextBatch::bytes(self)
-    }
-
-    fn work(&self, backbone: &BoxedBackbone, trainable: f64) -> BatchStats {
-        text_work(backbone, self, trainable)
-    }
-
-    fn references(&self) -> References<'_> {
-        References::Text(&self.samples)
-    }
-
-    fn upload(&mut self, _: usize, device: &Device) -> BackboneInput {
-        let shape = [self.samples.len(), self.tokens];
-        let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), shape), device);
-        BackboneInput::Tokens(ids(&self.ids), ids(&self.type_ids))
-    }
-
-    fn upload_heads(&self, input: &BackboneInput, device: &Device) -> Option<HeadInputs> {
-        let (ids, _) = input.clone().tokens().ok()?;
-        Some(HeadInputs { ids, parts: self.upload_parts(device) })
     }
 }

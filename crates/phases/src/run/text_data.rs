@@ -1,45 +1,16 @@
 //! Records of text tasks.
 
+use crate::SourceConfig;
 use crate::config::TaskConfig;
-use crate::{SourceConfig, SourceError};
-use undertone_data::records::{Paths, RecordsConfig, RecordsError};
-use undertone_tasks::{Framer, ReadError, TextDataset};
-
-/// Reason why the records of a task cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TextDataError {
-    /// The hub did not provide them.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// A file lacks fields that the task needs.
-    #[error(transparent)]
-    Records(#[from] RecordsError),
-    /// Records cannot be turned into samples.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// All records have an empty text.
-    #[error(
-        "{path}: all {of} records have an empty text, as {first} has: correct the file, or map another column under `columns`"
-    )]
-    NoText {
-        /// Files.
-        path: Paths,
-        /// Number of records.
-        of: usize,
-        /// Place of the first record.
-        first: String,
-    },
-}
+use undertone_data::records::RecordsConfig;
+use undertone_tasks::{Framer, TextDataset};
+use undertone_train::BoxError;
 
 /// Reads the records of `source` as the task's head needs them.
 ///
 /// # Errors
 /// Names the file and the invalid line. Also when no record has a text.
-pub(crate) fn read_texts(
-    task: &TaskConfig,
-    source: &SourceConfig,
-    framer: &Framer,
-) -> Result<TextDataset, TextDataError> {
+pub(crate) fn read_texts(task: &TaskConfig, source: &SourceConfig, framer: &Framer) -> Result<TextDataset, BoxError> {
     let records = source.records()?;
     check_texts(&records, &task.head.texts(&records)?)?;
     Ok(task.head.read(&records, framer)?)
@@ -49,12 +20,16 @@ pub(crate) fn read_texts(
 ///
 /// # Errors
 /// When all are empty.
-fn check_texts(records: &RecordsConfig, inputs: &[(String, String)]) -> Result<(), TextDataError> {
+fn check_texts(records: &RecordsConfig, inputs: &[(String, String)]) -> Result<(), BoxError> {
     let mut empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(place, _)| place);
     let Some(first) = empty.next() else { return Ok(()) };
     let (count, of) = (1 + empty.count(), inputs.len());
     if count == of {
-        return Err(TextDataError::NoText { path: records.path.clone(), of, first: first.clone() });
+        let path = &records.path;
+        return Err(format!(
+            "{path}: all {of} records have an empty text, as {first} has: correct the file, or map another column under `columns`"
+        )
+        .into());
     }
     tracing::warn!(
         "{}: {count} of {of} records have an empty text, as {first} has; remove or correct them",

@@ -82,7 +82,7 @@ impl Spoken {
     /// Returns them in the form for scoring.
     pub fn asked(&self) -> Asked<'_> {
         let Self { tasks, decisions, names, texts } = self;
-        Asked::spoken(tasks, decisions.clone(), names, texts)
+        Asked { tasks, decisions: decisions.clone(), rows: References::Speech { names, texts } }
     }
 }
 

@@ -1,12 +1,10 @@
 //! Directory of a run: its lock, the files that may be replaced, and the configuration of the run.
 
-mod error;
 mod files;
 
-pub use error::RunDirectoryError;
-
-use crate::Experiment;
 use crate::changes::{changes, listed};
+use crate::config::CONFIG;
+use crate::{Experiment, RunError};
 use files::Survey;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,13 +14,13 @@ use undertone_train::{Checkpoints, Exported, ProcessGroup};
 
 /// Directory of a run, locked for training by this process.
 pub(crate) struct RunDirectory {
-    path: PathBuf,
-    /// Lock, held by the first rank.
-    lock: Option<Arc<DirectoryLock>>,
+    /// Path of the directory.
+    pub path: PathBuf,
+    /// Lock, held by the first rank, for a Learner that trains here.
+    pub lock: Option<Arc<DirectoryLock>>,
 }
 
-/// Name of the configuration file of a run, and of a stage within one.
-pub(crate) const CONFIG: &str = "config.yaml";
+/// Name of the configuration file of a stage within a run.
 pub(crate) const STAGE: &str = "stage.yaml";
 
 impl RunDirectory {
@@ -30,26 +28,17 @@ impl RunDirectory {
     ///
     /// # Errors
     /// If another process trains there, or the directory has content that is not a run.
-    pub fn own(path: PathBuf, process_group: &ProcessGroup) -> Result<Self, RunDirectoryError> {
+    pub fn own(path: PathBuf, process_group: &ProcessGroup) -> Result<Self, RunError> {
         let own = || {
             check_is_run(&path)?;
             let lock = DirectoryLock::acquire(&path)?;
             // Another process may have written here in the meantime.
             check_is_run(&path)?;
-            Ok::<_, RunDirectoryError>(Arc::new(lock))
+            Ok::<_, RunError>(Arc::new(lock))
         };
         let lock = process_group.all_ok(process_group.is_main_process().then(own).transpose())?;
         process_group.all_ok(is_shared(&path, process_group))?;
         Ok(Self { path, lock })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the lock, for a Learner that trains here.
-    pub fn lock(&self) -> Option<Arc<DirectoryLock>> {
-        self.lock.clone()
     }
 
     /// Whether no run has started here.
@@ -61,11 +50,11 @@ impl RunDirectory {
     ///
     /// # Errors
     /// Names these files.
-    pub fn check_replaceable(&self, stages: &[PathBuf]) -> Result<(), RunDirectoryError> {
+    pub fn check_replaceable(&self, stages: &[PathBuf]) -> Result<(), RunError> {
         for stage in stages {
             let foreign = self.survey(stage)?.foreign;
             if !foreign.is_empty() {
-                return Err(RunDirectoryError::Foreign { directory: stage.clone(), files: named(&foreign, SHOWN) });
+                return Err(RunError::Foreign { directory: stage.clone(), files: named(&foreign, SHOWN) });
             }
         }
         Ok(())
@@ -114,9 +103,9 @@ pub(crate) fn named(paths: &[PathBuf], most: usize) -> String {
 }
 
 /// Refuses a directory that is not empty and not a run.
-fn check_is_run(directory: &Path) -> Result<(), RunDirectoryError> {
+fn check_is_run(directory: &Path) -> Result<(), RunError> {
     let is_free = !directory.exists() || is_blank(directory);
-    if is_free || is_run(directory) { Ok(()) } else { Err(RunDirectoryError::NotARun(directory.to_owned())) }
+    if is_free || is_run(directory) { Ok(()) } else { Err(RunError::NotARun(directory.to_owned())) }
 }
 
 /// Whether a directory contains a run: a configuration with all top-level keys, as only a run writes it, or a
@@ -146,7 +135,7 @@ pub(crate) fn has_learned(directory: &Path) -> bool {
 ///
 /// # Errors
 /// If the file is damaged, or was written by a version with other keys.
-pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunDirectoryError> {
+pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -154,7 +143,7 @@ pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunDirectoryEr
     };
     // Keys of earlier versions are translated; the first error says more of a file that is damaged.
     let recorded = serde_norway::from_str(&text).or_else(|error| Experiment::of_earlier_version(&text).ok_or(error));
-    recorded.map(Some).map_err(|error| RunDirectoryError::Recorded { path: path.to_owned(), reason: error.to_string() })
+    recorded.map(Some).map_err(|error| RunError::Recorded { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// Writes the configuration of the run to a file. A different earlier configuration is kept beside it, as
@@ -181,18 +170,18 @@ pub(crate) fn check_changes(
     experiment: &Experiment,
     path: &Path,
     concerns: impl Fn(&str) -> bool,
-) -> Result<(), RunDirectoryError> {
+) -> Result<(), RunError> {
     let Some(begun) = recorded(path)? else { return Ok(()) };
     let mut changes = changes(&begun, experiment);
     changes.retain(|change| !change.is_harmless() && concerns(&change.key));
     if changes.is_empty() {
         return Ok(());
     }
-    Err(RunDirectoryError::Changed { path: path.to_owned(), changes: listed(&changes) })
+    Err(RunError::Changed { path: path.to_owned(), changes: listed(&changes) })
 }
 
 /// Writes the configuration to the file, and logs its changes since the session before, which ended after `step`.
-pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunDirectoryError> {
+pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) -> Result<(), RunError> {
     let before = recorded(path)?;
     let kept = record(experiment, path)?;
     let changes = before.map(|before| changes(&before, experiment)).unwrap_or_default();
@@ -203,14 +192,14 @@ pub(crate) fn record_changes(experiment: &Experiment, path: &Path, step: u64) ->
 }
 
 /// Refuses a directory in which another rank does not see the first rank's lock: each rank would write its own run.
-fn is_shared(path: &Path, process_group: &ProcessGroup) -> Result<(), RunDirectoryError> {
+fn is_shared(path: &Path, process_group: &ProcessGroup) -> Result<(), RunError> {
     let lock = path.join(DirectoryLock::FILE);
     let seen = || std::fs::read_to_string(&lock).unwrap_or_default();
     let said = process_group.all_gather(seen())?;
     let began = Instant::now();
     while seen() != said[0] {
         if began.elapsed() > VISIBLE {
-            return Err(RunDirectoryError::NotShared {
+            return Err(RunError::NotShared {
                 rank: process_group.name(process_group.rank()),
                 directory: path.to_owned(),
             });
@@ -272,7 +261,7 @@ mod tests {
             std::fs::read_dir(&path).expect("listed").flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(names, [DirectoryLock::FILE]);
         assert!(
-            matches!(RunDirectory::own(path, &ProcessGroup::default()), Err(RunDirectoryError::Owned { .. })),
+            matches!(RunDirectory::own(path, &ProcessGroup::default()), Err(RunError::Owned { .. })),
             "still owned"
         );
     }
@@ -307,7 +296,7 @@ mod tests {
             std::fs::write(path.join(CONFIG), config).expect("written");
             let before = path.metadata().expect("there").modified().expect("a time");
             let refused = RunDirectory::own(path.clone(), &ProcessGroup::default()).err().expect("refused");
-            assert!(matches!(refused, RunDirectoryError::NotARun(_)), "{refused}");
+            assert!(matches!(refused, RunError::NotARun(_)), "{refused}");
             assert!(!refused.to_string().contains("overwrite"), "{refused}");
             assert_eq!(path.metadata().expect("there").modified().expect("a time"), before, "nothing was written");
         }

@@ -135,7 +135,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
         let parts: usize = all.iter().map(|(_, one)| one.parts.len()).sum();
         let left_out: Vec<String> = all.iter().flat_map(|(clip, one)| one.left_out(clips, *clip)).collect();
         let on_record = match record.as_ref().filter(|_| known == long.len()) {
-            Some(record) => format!(" as on record in `{}`", record.folder().display()),
+            Some(record) => format!(" as on record in `{}`", record.0.display()),
             None => String::new(),
         };
         tracing::info!("{} recordings longer than {window_s:.2} s were cut into {parts} pieces{on_record}", all.len());

@@ -63,34 +63,20 @@ pub enum SpeechError {
     Device(#[from] DeviceError),
     /// Several texts do not fit.
     #[error(
-        "texts that the model cannot write: {listed}; correct or remove them, or leave them out with data.on_bad_sample=skip"
+        "texts that the model cannot write: {0}; correct or remove them, or leave them out with data.on_bad_sample=skip"
     )]
-    Texts {
-        /// Texts, and the reasons.
-        listed: Listed,
-    },
+    Texts(Listed),
     /// Several long recordings cannot be read.
-    #[error("more recordings than `data.max_bad_share` allows cannot be used: {listed}; repair or remove them")]
-    Unreadable {
-        /// Recordings, and the reasons.
-        listed: Listed,
-    },
+    #[error("more recordings than `data.max_bad_share` allows cannot be used: {0}; repair or remove them")]
+    Unreadable(Listed),
     /// All recordings were left out.
-    #[error(
-        "nothing is left of {of} recordings, for the reasons above: correct them, or the texts that they come with"
-    )]
-    Nothing {
-        /// Number of recordings.
-        of: usize,
-    },
+    #[error("nothing is left of {0} recordings, for the reasons above: correct them, or the texts that they come with")]
+    Nothing(usize),
     /// No recording has a text.
     #[error(
-        "none of {of} recordings has a text, so that silence is all there is to learn: give their texts as `text`, or name the column that has them under `columns`"
+        "none of {0} recordings has a text, so that silence is all there is to learn: give their texts as `text`, or name the column that has them under `columns`"
     )]
-    NoText {
-        /// Number of recordings.
-        of: usize,
-    },
+    NoText(usize),
     /// The segment times of a recording cannot be used.
     #[error("recording `{name}`: {source}")]
     Segments {

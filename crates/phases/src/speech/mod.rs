@@ -134,7 +134,7 @@ impl SpeechDataset {
         let Some(first) = without.next() else { return Ok(()) };
         let count = 1 + without.count();
         if count == of && self.recordings().count() == self.parts.len() {
-            return Err(SpeechError::NoText { of });
+            return Err(SpeechError::NoText(of));
         }
         tracing::warn!(
             "{count} of {of} recordings have no text, such as `{first}`: they teach the model to write nothing"

@@ -11,12 +11,12 @@
 use crate::hash::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use undertone_store::{StoreError, write_atomically};
 
 /// Folder of stored alignments.
 #[derive(Clone, Debug)]
-pub(super) struct Record(PathBuf);
+pub(super) struct Record(pub PathBuf);
 
 /// Alignment of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,11 +77,6 @@ impl Record {
         let made = std::fs::create_dir_all(&folder);
         made.map_err(|source| StoreError::Io { action: "create", path: folder.clone(), source })?;
         Ok(Self(folder))
-    }
-
-    /// Path of the folder.
-    pub fn folder(&self) -> &Path {
-        &self.0
     }
 
     fn path(&self, key: &str) -> PathBuf {

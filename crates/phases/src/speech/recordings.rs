@@ -78,7 +78,7 @@ impl Recordings {
             Some(aligner) if !division.long.is_empty() => {
                 let (aligned, unreadable) =
                     aligner.align(&clips, &division.long, treatment.window, treatment.skip.is_some())?;
-                leave_out(&unreadable, clips.len(), treatment.skip, |listed| SpeechError::Unreadable { listed })?;
+                leave_out(&unreadable, clips.len(), treatment.skip, SpeechError::Unreadable)?;
                 pieces.extend(aligned);
             }
             _ if !division.long.is_empty() => {
@@ -92,7 +92,7 @@ impl Recordings {
             pieces = spelt(pieces, &clips, tokens, &treatment)?;
         }
         if pieces.is_empty() && !clips.is_empty() {
-            return Err(SpeechError::Nothing { of: clips.len() });
+            return Err(SpeechError::Nothing(clips.len()));
         }
         let samples;
         (pieces, samples) = if treatment.pack {
@@ -389,7 +389,7 @@ fn spelt(pieces: Vec<Piece>, clips: &Clips, tokens: &Tokens, treatment: &Treatme
         (1, None) => return problems.into_iter().flatten().next().map_or(Ok(pieces), Err),
         _ => {}
     }
-    leave_out(problems.iter().flatten(), pieces.len(), treatment.skip, |listed| SpeechError::Texts { listed })?;
+    leave_out(problems.iter().flatten(), pieces.len(), treatment.skip, SpeechError::Texts)?;
     Ok(without(pieces, |place| problems[place].is_some()))
 }
 

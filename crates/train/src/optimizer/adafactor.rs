@@ -1,8 +1,7 @@
 //! Adafactor.
 
-use super::rule::{Update, UpdateRule};
+use super::rule::{Stepped, Update, UpdateRule};
 use crate::config_error::{TrainConfigError, above_zero, check, share};
-use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
 
@@ -56,12 +55,7 @@ impl AdafactorConfig {
     /// State with a mean of the updates, by `beta1`.
     pub(super) const AVERAGED_STATE: &'static [&'static str] = &["row", "column", "change"];
 
-    fn controlled_step(
-        &self,
-        update: Update,
-        gradient_scale: f64,
-        control: Option<&StepControl>,
-    ) -> (Tensor<1>, Vec<Tensor<1>>) {
+    fn controlled_step(&self, update: Update, gradient_scale: f64, control: Option<&StepControl>) -> Stepped {
         let rule = AdafactorRule {
             learning_rate: update.learning_rate,
             beta1: self.beta1.unwrap_or(0.0),
@@ -104,16 +98,11 @@ impl UpdateRule for AdafactorConfig {
         [batch * rows, batch * columns].into_iter().chain(changes).collect()
     }
 
-    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
+    fn step(&self, update: Update) -> Stepped {
         self.controlled_step(update, 1.0, None)
     }
 
-    fn steps(
-        &self,
-        updates: Vec<Update>,
-        gradient_scale: f64,
-        control: Option<&StepControl>,
-    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+    fn steps(&self, updates: Vec<Update>, gradient_scale: f64, control: Option<&StepControl>) -> Vec<Stepped> {
         updates.into_iter().map(|update| self.controlled_step(update, gradient_scale, control)).collect()
     }
 }
@@ -133,7 +122,7 @@ mod tests {
     use super::*;
     use crate::{Algorithm, GradientSum, Optimizer, OptimizerConfig};
     use burn::module::{Module, Param};
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::{Device, Tensor, TensorData};
     use serde::Deserialize;
     use std::collections::BTreeMap;
     use undertone_store::{HostTensor, load_parameters, parameters};

@@ -1,8 +1,7 @@
 //! AdamW.
 
-use super::rule::{Update, UpdateRule};
+use super::rule::{Stepped, Update, UpdateRule};
 use crate::config_error::{TrainConfigError, above_zero, share};
-use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use undertone_ops::{AdamWRule, AdamWStep, Moments, StepControl, adamw};
 
@@ -38,16 +37,11 @@ impl UpdateRule for AdamWConfig {
     const STATE: &'static [&'static str] = &["m", "v"];
     const IS_ELEMENTWISE: bool = true;
 
-    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>) {
+    fn step(&self, update: Update) -> Stepped {
         self.steps(vec![update], 1.0, None).remove(0)
     }
 
-    fn steps(
-        &self,
-        updates: Vec<Update>,
-        gradient_scale: f64,
-        control: Option<&StepControl>,
-    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+    fn steps(&self, updates: Vec<Update>, gradient_scale: f64, control: Option<&StepControl>) -> Vec<Stepped> {
         let step = |update: Update| {
             let rule = AdamWRule {
                 learning_rate: update.learning_rate,

@@ -39,22 +39,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use super::rule::{Update, UpdateRule};
+pub use super::rule::{Stepped, Update, UpdateRule};
 
 use super::adafactor::AdafactorConfig;
 use super::adamw::AdamWConfig;
 use super::rule::{DynRule, Made};
 use serde_json::{Map, Value};
-use std::any::TypeId;
 use std::collections::BTreeSet;
-use undertone_registry::{Kind, NameTaken, Registry, Unknown, options};
+use undertone_registry::typed::Typed;
+use undertone_registry::{NameTaken, Registry, Unknown, options};
 
 /// Registers an optimizer under its name. Registering the same type again changes nothing.
 ///
 /// # Errors
 /// When another optimizer has the name.
 pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
-    OPTIMIZERS.register(Entry::of::<R>())
+    OPTIMIZERS.register(rule::<R>())
 }
 
 /// Makes a rule from its keys.
@@ -62,7 +62,7 @@ pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
 /// # Errors
 /// The reason why the rule refuses them.
 pub(super) fn make(name: &str, keys: &Map<String, Value>) -> Made {
-    (OPTIMIZERS.get(name).map_err(|error| error.to_string())?.make)(keys)
+    (OPTIMIZERS.get(name).map_err(|error| error.to_string())?.with.make)(keys)
 }
 
 /// Returns the registered name that equals `text`.
@@ -81,41 +81,26 @@ pub(super) fn title(parts: &BTreeSet<&str>) -> &'static str {
     if are(AdafactorConfig::AVERAGED_STATE) {
         return "adafactor with `beta1`";
     }
-    OPTIMIZERS.all().iter().find(|entry| are(entry.state)).map_or("an unknown optimizer", |entry| entry.name)
+    OPTIMIZERS.all().iter().find(|entry| are(entry.with.state)).map_or("an unknown optimizer", |entry| entry.name)
 }
 
-static OPTIMIZERS: Registry<Entry> =
-    Registry::new("optimizer", || vec![Entry::of::<AdamWConfig>(), Entry::of::<AdafactorConfig>()]);
+static OPTIMIZERS: Registry<Typed<Rule>> =
+    Registry::new("optimizer", || vec![rule::<AdamWConfig>(), rule::<AdafactorConfig>()]);
 
+/// How an optimizer's rule is made, and the names of its state tensors.
 #[derive(Clone)]
-struct Entry {
-    name: &'static str,
-    of: TypeId,
+struct Rule {
     state: &'static [&'static str],
     make: fn(&Map<String, Value>) -> Made,
 }
 
-impl Entry {
-    fn of<R: UpdateRule>() -> Self {
-        let make = |keys: &Map<String, Value>| {
-            let rule: R = options::read(keys).map_err(|error| error.to_string())?;
-            rule.validate()?;
-            Ok(Box::new(rule) as Box<dyn DynRule>)
-        };
-        Self { name: R::NAME, of: TypeId::of::<R>(), state: R::STATE, make }
-    }
-}
-
-impl Kind for Entry {
-    fn name(&self) -> &str {
-        self.name
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.of == other.of
-    }
+fn rule<R: UpdateRule>() -> Typed<Rule> {
+    let make = |keys: &Map<String, Value>| {
+        let rule: R = options::read(keys).map_err(|error| error.to_string())?;
+        rule.validate()?;
+        Ok(Box::new(rule) as Box<dyn DynRule>)
+    };
+    Typed::new::<R>(R::NAME, Rule { state: R::STATE, make })
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub trait UpdateRule: DeserializeOwned + Send + Sync + Sized + 'static {
     }
 
     /// Returns the parameter after the step, `[elements]`, and its state.
-    fn step(&self, update: Update) -> (Tensor<1>, Vec<Tensor<1>>);
+    fn step(&self, update: Update) -> Stepped;
 
     /// Names of the state tensors with these settings; by default [`STATE`](Self::STATE).
     fn state(&self) -> &'static [&'static str] {
@@ -44,12 +44,7 @@ pub trait UpdateRule: DeserializeOwned + Send + Sync + Sized + 'static {
     /// kernels step many parameters at once overrides it. Gradients are still to be multiplied by the factor of
     /// `control`, or by `gradient_scale` where there is no control. If the control prevents the update, parameters and
     /// state are unchanged.
-    fn steps(
-        &self,
-        updates: Vec<Update>,
-        gradient_scale: f64,
-        control: Option<&StepControl>,
-    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+    fn steps(&self, updates: Vec<Update>, gradient_scale: f64, control: Option<&StepControl>) -> Vec<Stepped> {
         let step = |mut update: Update| {
             let Some(control) = control else {
                 update.gradient = update.gradient.mul_scalar(gradient_scale);
@@ -84,6 +79,9 @@ pub struct Update {
     pub state: Vec<Tensor<1>>,
 }
 
+/// A parameter after a step, `[elements]`, and its state.
+pub type Stepped = (Tensor<1>, Vec<Tensor<1>>);
+
 /// A rule that was made from its keys, or the reason why it refuses them.
 pub(super) type Made = Result<Box<dyn DynRule>, String>;
 
@@ -92,12 +90,7 @@ pub(super) trait DynRule: Send + Sync {
     fn state(&self) -> &'static [&'static str];
     fn lengths(&self, shape: &[usize]) -> Vec<usize>;
     fn is_elementwise(&self) -> bool;
-    fn steps(
-        &self,
-        updates: Vec<Update>,
-        gradient_scale: f64,
-        control: Option<&StepControl>,
-    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)>;
+    fn steps(&self, updates: Vec<Update>, gradient_scale: f64, control: Option<&StepControl>) -> Vec<Stepped>;
 }
 
 impl<R: UpdateRule> DynRule for R {
@@ -113,12 +106,7 @@ impl<R: UpdateRule> DynRule for R {
         R::IS_ELEMENTWISE
     }
 
-    fn steps(
-        &self,
-        updates: Vec<Update>,
-        gradient_scale: f64,
-        control: Option<&StepControl>,
-    ) -> Vec<(Tensor<1>, Vec<Tensor<1>>)> {
+    fn steps(&self, updates: Vec<Update>, gradient_scale: f64, control: Option<&StepControl>) -> Vec<Stepped> {
         UpdateRule::steps(self, updates, gradient_scale, control)
     }
 }

@@ -1,12 +1,13 @@
 //! `undertone data cache`.
 
+use crate::Program;
 use crate::failure::Failure;
+use crate::program::load_config;
 use crate::progress::Bar;
 use crate::say;
-use crate::{Program, find_config};
 use std::path::PathBuf;
 use undertone::data::cache::{Cache, CacheUsage};
-use undertone::phases::{Experiment, FillError, fill_cache};
+use undertone::phases::{Experiment, RunError, fill_cache};
 use undertone::train::Amount;
 
 /// Number of unreadable recordings that are named.
@@ -29,7 +30,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let experiment = Experiment::load(Some(&find_config(&args.config)), &args.settings).map_err(Failure::bad_input)?;
+    let experiment = load_config(&args.config, &args.settings)?;
     match (args.clear, args.verify) {
         (true, _) => {
             let gone = open(&experiment)?.clear().map_err(Failure::bad_input)?;
@@ -67,7 +68,7 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
 
 fn open(experiment: &Experiment) -> Result<Cache, Failure> {
     let cache = experiment.data.cache.open().map_err(Failure::bad_input)?;
-    cache.ok_or_else(|| Failure::bad_input(FillError::Off))
+    cache.ok_or_else(|| Failure::bad_input(RunError::CacheOff))
 }
 
 fn holds(usage: CacheUsage) -> String {

@@ -2,11 +2,10 @@
 
 use crate::commands::train;
 use crate::failure::Failure;
-use crate::find_config;
+use crate::program::load_config;
 use crate::progress::Bar;
 use crate::{note, output};
 use std::path::{Path, PathBuf};
-use undertone::phases::Experiment;
 use undertone::phases::check::{CheckOptions, DataCheck, Severity, check};
 
 #[derive(clap::Args)]
@@ -29,7 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let experiment = Experiment::load(Some(&find_config(&args.config)), &args.settings).map_err(Failure::bad_input)?;
+    let experiment = load_config(&args.config, &args.settings)?;
     let options = CheckOptions { audio: !args.no_audio, progress: &Bar::default() };
     let found = check(&experiment, &options).map_err(Failure::bad_input)?;
     let json = serde_json::to_string_pretty(&found.to_json()).map_err(|e| Failure::Machine(e.to_string()))? + "\n";

@@ -137,6 +137,7 @@ impl LoraBank {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::values;
     use undertone_ops::linear;
 
     fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
@@ -153,10 +154,6 @@ mod tests {
         let mut bank = LoraBank::init(4, 6, &[(0, &one), (2, &two)], 3, device);
         bank.lora_b = Param::from_tensor(random([6, 5], device));
         bank
-    }
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
     }
 
     /// Sum of the bank's updates.

@@ -1,5 +1,6 @@
 //! One source, or several.
 
+use super::super::error::ensure;
 use super::SourceConfig;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -33,22 +34,22 @@ impl Sources {
 
     /// Checks the list. The error is the reason.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        if self.0.is_empty() {
-            return Err("the list is empty: name at least one source".into());
-        }
-        if self.0.len() == 1 && self.0[0].weight.is_some() {
-            return Err("`weight` is for several sources: leave it out where there is one".into());
-        }
+        ensure(!self.0.is_empty(), || "the list is empty: name at least one source")?;
+        let weights: Vec<f64> = self.0.iter().filter_map(|source| source.weight).collect();
+        ensure(
+            self.0.len() > 1 || weights.is_empty(),
+            || "`weight` is for several sources: leave it out where there is one",
+        )?;
         let made = self.0.iter().filter_map(SourceConfig::synthesised).map(|synthesised| synthesised.samples);
         let made = made.fold(0, usize::saturating_add);
-        if made > MOST_SAMPLES {
-            return Err(format!("`samples` are {made} in all: a synthesiser makes at most {MOST_SAMPLES} per epoch"));
-        }
-        let weighted = self.0.iter().filter(|source| source.weight.is_some()).count();
-        if weighted > 0 && weighted < self.0.len() {
-            return Err("some sources have a `weight` and others have none: give all of them one, or none".into());
-        }
-        match self.0.iter().filter_map(|source| source.weight).find(|w| !(w.is_finite() && *w > 0.0)) {
+        ensure(made <= MOST_SAMPLES, || {
+            format!("`samples` are {made} in all: a synthesiser makes at most {MOST_SAMPLES} per epoch")
+        })?;
+        ensure(
+            weights.is_empty() || weights.len() == self.0.len(),
+            || "some sources have a `weight` and others have none: give all of them one, or none",
+        )?;
+        match weights.into_iter().find(|weight| !(weight.is_finite() && *weight > 0.0)) {
             Some(weight) => Err(format!("`weight` is {weight}: it must be above 0")),
             None => Ok(()),
         }

@@ -9,7 +9,7 @@ mod written;
 pub use list::Sources;
 pub use synthesised::{StageConfig, Synthesised};
 
-use super::SourceError;
+use crate::SourceError;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Configuration of a synthesiser.
 
 use super::super::ConfigError;
+use super::super::error::ensure;
 use crate::kinds::{self, REGISTER};
 use std::fmt::{Display, Formatter};
 use std::sync::{Arc, OnceLock};
@@ -110,22 +111,16 @@ impl Synthesised {
 
     /// Checks everything that can be checked without making a sample. The error is the reason.
     pub(super) fn validate(&self, training: bool) -> Result<(), String> {
-        if self.samples == 0 {
-            return Err("`samples` is 0: a synthesiser makes at least 1 per epoch".into());
-        }
-        if self.samples > MOST_SAMPLES {
-            let samples = self.samples;
-            return Err(format!("`samples` is {samples}: a synthesiser makes at most {MOST_SAMPLES} per epoch"));
-        }
-        if !training && !self.stages.is_empty() {
-            return Err("`stages` are for training: other data is the same every time".into());
-        }
-        let lasts = |stage: &StageConfig| (1..=MOST_EPOCHS).contains(&stage.epochs);
-        if let Some((index, stage)) = self.stages.iter().enumerate().find(|(_, stage)| !lasts(stage)) {
-            let epochs = stage.epochs;
-            return Err(format!(
-                "`stages[{index}].epochs` is {epochs}: it must be at least 1 and at most {MOST_EPOCHS}"
-            ));
+        let samples = self.samples;
+        ensure(samples > 0, || "`samples` is 0: a synthesiser makes at least 1 per epoch")?;
+        ensure(samples <= MOST_SAMPLES, || {
+            format!("`samples` is {samples}: a synthesiser makes at most {MOST_SAMPLES} per epoch")
+        })?;
+        ensure(training || self.stages.is_empty(), || "`stages` are for training: other data is the same every time")?;
+        for (index, StageConfig { epochs, .. }) in self.stages.iter().enumerate() {
+            ensure((1..=MOST_EPOCHS).contains(epochs), || {
+                format!("`stages[{index}].epochs` is {epochs}: it must be at least 1 and at most {MOST_EPOCHS}")
+            })?;
         }
         if self.synth.is_none() && kinds::default().is_none() {
             // Nothing is wrong with a source that no run may ever open.

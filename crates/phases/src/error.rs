@@ -1,9 +1,6 @@
 //! Errors of a run.
 
-use super::folder::FolderError;
-use super::text_data::TextDataError;
 use crate::config::{NONE, TaskConfig};
-use crate::run_directory::RunDirectoryError;
 use crate::{ConfigError, SourceError, SpeechError, Split, TranscribeError};
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
@@ -27,7 +24,10 @@ pub enum RunError {
     Config(#[from] ConfigError),
     /// The backbone cannot be loaded.
     #[error(transparent)]
-    Backbone(#[from] BackboneError),
+    Backbone(#[from] SourceError),
+    /// A setting has no effect on the backbone.
+    #[error("{0}")]
+    Setting(String),
     /// Whisper has no features with the model's number of mel bins.
     #[error(transparent)]
     Features(#[from] FeatureError),
@@ -56,9 +56,50 @@ pub enum RunError {
         "there is a run in {0}: continue it with --resume, choose another name with --set run.name=NAME, or replace it with --set run.overwrite=true, which deletes what was trained there"
     )]
     Exists(String),
-    /// The run's directory cannot be used.
-    #[error(transparent)]
-    Directory(RunDirectoryError),
+    /// The directory to be replaced was not created by a run.
+    #[error("`{}` has content and is no run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
+    NotARun(PathBuf),
+    /// The directory of a run that is to be replaced contains other files.
+    #[error("`{}` has files that were not written by a run ({files}): move them elsewhere before the run is replaced, or choose another name with --set run.name=NAME", directory.display())]
+    Foreign {
+        /// Directory that would be cleared.
+        directory: PathBuf,
+        /// First few files.
+        files: String,
+    },
+    /// A rank does not share the run's directory.
+    #[error("`{}` is another directory for {rank} than for rank 0: processes that train together need one that all of them see, on a file system that their hosts share (--set run.dir=DIR)", directory.display())]
+    NotShared {
+        /// Rank.
+        rank: String,
+        /// Directory.
+        directory: PathBuf,
+    },
+    /// Another process is training in the run's directory.
+    #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
+    Owned(LockError),
+    /// Something other than a lock file has the name of the directory's lock file.
+    #[error("{0}, like --set run.name=NAME")]
+    NoLock(LockError),
+    /// The run to be resumed was started with an incompatible configuration.
+    #[error(
+        "`{}` cannot go on with another configuration than it was begun with: {changes}; set it back, begin a run of its own with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
+        path.display()
+    )]
+    Changed {
+        /// Configuration file that it was started with.
+        path: PathBuf,
+        /// Changed keys with both values.
+        changes: String,
+    },
+    /// The configuration that the run was started with cannot be read.
+    #[error("`{}` cannot be read ({reason}): it is the configuration that the run was started with, so repair it before you continue with --resume", path.display())]
+    Recorded {
+        /// Configuration file.
+        path: PathBuf,
+        /// Reason.
+        reason: String,
+    },
     /// There is no run to resume.
     #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
@@ -101,7 +142,7 @@ pub enum RunError {
         /// The task.
         task: String,
         /// Reason.
-        source: Box<TextDataError>,
+        source: BoxError,
     },
     /// A task's recordings cannot be used.
     #[error("task `{task}`: {source}")]
@@ -151,9 +192,49 @@ pub enum RunError {
     /// An earlier phase would be trained further, and a later one has started from it.
     #[error("`{}` started from the result of an earlier phase, which is now configured for more steps: delete it, or train it again with --set run.overwrite=true", .0.display())]
     Outdated(PathBuf),
-    /// The folder that a stage starts from does not fit.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
+    /// The description of a folder of adapters is missing or invalid.
+    #[error("`{}` cannot be read ({reason}): it is written by a finished phase", path.display())]
+    Description {
+        /// The file.
+        path: PathBuf,
+        /// Reason.
+        reason: String,
+    },
+    /// A folder of adapters has an adapter or a head with another configuration.
+    #[error("`{}` holds {part} for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
+    OtherPart {
+        /// The folder.
+        path: PathBuf,
+        /// What it holds: an adapter or a head.
+        part: &'static str,
+        /// The task.
+        task: String,
+        /// Its configuration in the folder.
+        found: String,
+        /// Its configuration in the experiment.
+        expected: String,
+    },
+    /// A folder of adapters has no adapter or head for the task.
+    #[error("`{}` holds no adapter for task `{task}`: train phase 1 for it", path.display())]
+    NoPart {
+        /// The folder.
+        path: PathBuf,
+        /// The task.
+        task: String,
+    },
+    /// The adapters in a folder were trained with another tap or backbone.
+    #[error("`{}` was trained on {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
+    OtherGround {
+        /// The folder.
+        path: PathBuf,
+        /// Backbone and tap in the folder.
+        found: String,
+        /// Backbone and tap in the configuration.
+        expected: String,
+    },
+    /// A folder of adapters has a router of another shape, or for other tasks.
+    #[error("`{}` holds another router than the configuration describes: train phase 2 again, or set the configuration back", .0.display())]
+    OtherRouter(PathBuf),
     /// There is no run.
     #[error("`{}` is no run: there is no `config.yaml` in it", .0.display())]
     NoRun(PathBuf),
@@ -203,23 +284,15 @@ pub enum RunError {
     /// A model could not be evaluated.
     #[error("the model cannot be evaluated: {0}")]
     Evaluate(BoxError),
+    /// There is no cache to fill, because it is off.
+    #[error("`data.cache.what` is off, so there is no cache: set it to `audio` or `features`")]
+    CacheOff,
+    /// There are no recordings to cache.
+    #[error("`data.cache` keeps what is read of recordings, and all training and validation data is synthesised")]
+    NothingToCache,
     /// The analysis of the results failed.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
-}
-
-/// Reason why there is no backbone.
-#[derive(Debug, thiserror::Error)]
-pub enum BackboneError {
-    /// The source of the model fails.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The spelling map cannot be read.
-    #[error(transparent)]
-    Spellings(#[from] NormalizerError),
-    /// A setting has no effect on the backbone.
-    #[error("{0}")]
-    Setting(String),
 }
 
 fn at(step: Option<u64>) -> String {
@@ -237,12 +310,12 @@ fn kept(saved: Option<u64>) -> String {
     }
 }
 
-impl From<RunDirectoryError> for RunError {
-    fn from(error: RunDirectoryError) -> Self {
+impl From<LockError> for RunError {
+    fn from(error: LockError) -> Self {
         match error {
-            RunDirectoryError::Store(error) => Self::Store(error),
-            RunDirectoryError::Train(error) => Self::Train(error),
-            error => Self::Directory(error),
+            LockError::Store(error) => Self::Store(error),
+            owned @ LockError::Owned { .. } => Self::Owned(owned),
+            foreign @ LockError::Foreign { .. } => Self::NoLock(foreign),
         }
     }
 }
@@ -283,9 +356,6 @@ impl RunError {
                 matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
             }
             Self::Report(error) => error.is_bad_input(),
-            Self::Folder(FolderError::Store(error)) => {
-                matches!(error, StoreError::Missing { .. } | StoreError::Shape { .. })
-            }
             Self::OutOfMemory(_)
             | Self::DeviceFailed { .. }
             | Self::Train(

@@ -1,0 +1,259 @@
+//! Folders of adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors`.
+
+use crate::folder::{FolderError, object, read_at_most};
+use regex::Regex;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use undertone_store::{HostTensor, TensorFile};
+
+/// Name of the file that describes an adapter.
+pub const CONFIG: &str = "adapter_config.json";
+const WEIGHTS: &str = "adapter_model.safetensors";
+
+/// Prefix of all names of tensors.
+const PREFIX: &str = "base_model.model.";
+
+/// Maximum size of the description, in bytes. It may list every layer by name.
+const LARGEST_CONFIG: u64 = 4 << 20;
+
+/// LoRA of one model, as PEFT saves it (Hu et al., 2022; rank-stabilised: Kalajdzievski, 2023).
+pub struct PeftLora {
+    /// Model that it was trained on: a folder, or a name on the hub.
+    pub base: String,
+    settings: Settings,
+    file: TensorFile,
+    path: PathBuf,
+}
+
+/// Keys of `adapter_config.json` that decide what an adapter computes.
+#[derive(Deserialize)]
+struct Settings {
+    peft_type: String,
+    base_model_name_or_path: Option<String>,
+    #[serde(default = "one")]
+    lora_alpha: f64,
+    /// Alpha of some layers; the first pattern that fits counts, so their order matters.
+    #[serde(default)]
+    alpha_pattern: Map<String, Value>,
+    #[serde(default)]
+    use_rslora: bool,
+}
+
+/// Keys that, if they are set, make an adapter compute something else than a low-rank update of linear layers.
+const OTHER_KINDS: [&str; 7] = [
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "fan_in_fan_out",
+    "layer_replication",
+    "alora_invocation_tokens",
+    "arrow_config",
+];
+
+fn one() -> f64 {
+    1.0
+}
+
+impl PeftLora {
+    /// Opens an adapter's folder.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged, and when the adapter is of a kind that cannot be merged: the error names it.
+    pub fn open(dir: &Path) -> Result<Self, FolderError> {
+        let path = dir.join(CONFIG);
+        let json = object(&path, &read_at_most(&path, LARGEST_CONFIG)?)?;
+        let is_set = |key: &&&str| !matches!(json.get(**key), None | Some(Value::Null | Value::Bool(false)));
+        let other = OTHER_KINDS.iter().find(is_set);
+        let settings: Settings = serde_json::from_value(Value::Object(json.clone()))
+            .map_err(|e| FolderError::Json { path: path.clone(), reason: e.to_string() })?;
+        let refuse = |reason: String| FolderError::Mismatch { path: path.clone(), reason };
+        if settings.peft_type != "LORA" {
+            let kind = &settings.peft_type;
+            return Err(refuse(format!("an adapter of type {kind} cannot be merged here: merge it with PEFT first")));
+        }
+        if let Some(key) = other {
+            return Err(refuse(format!("an adapter with `{key}` cannot be merged here: merge it with PEFT first")));
+        }
+        let base = settings.base_model_name_or_path.clone();
+        let base =
+            base.ok_or_else(|| refuse("`base_model_name_or_path` is missing: write the model's folder".into()))?;
+        Ok(Self { base, settings, file: TensorFile::open(&dir.join(WEIGHTS))?, path: dir.join(WEIGHTS) })
+    }
+
+    /// Adds the adapter to the base's parameters, as PEFT's `merge_and_unload` does, and replaces those that were trained
+    /// whole (`modules_to_save`, biases). `rename` returns the parameter's name here for its name in the base, or `None`
+    /// if there is no such parameter.
+    ///
+    /// # Errors
+    /// When a tensor belongs to no parameter, or has another shape: the adapter was made for another model.
+    pub fn merge(
+        &self,
+        parameters: &mut BTreeMap<String, HostTensor>,
+        rename: impl Fn(&str) -> Option<String>,
+    ) -> Result<(), FolderError> {
+        for name in self.file.names() {
+            let plain = name.strip_prefix(PREFIX).ok_or_else(|| self.refuse(&name, "is no tensor of PEFT's layout"))?;
+            if plain.ends_with(".lora_B.weight") {
+                continue;
+            }
+            let (target, lora) = match plain.strip_suffix(".lora_A.weight") {
+                Some(layer) => (format!("{layer}.weight"), Some(layer)),
+                // PEFT wraps the layers that it adapts, and their own biases are inside.
+                None => (plain.replace(".base_layer.", "."), None),
+            };
+            let known = rename(&target).filter(|target| parameters.contains_key(target));
+            let known = known.ok_or_else(|| self.refuse(&name, "belongs to no parameter of the base"))?;
+            let Some(parameter) = parameters.get_mut(&known) else { continue };
+            match lora {
+                Some(layer) => self.add(layer, parameter)?,
+                None => self.replace(&name, parameter)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds `scale · B · A` to the weight of a linear layer, `[out, in]`.
+    fn add(&self, layer: &str, weight: &mut HostTensor) -> Result<(), FolderError> {
+        let read = |part: &str| self.file.read(&format!("{PREFIX}{layer}.lora_{part}.weight"));
+        let (a, b) = (read("A")?, read("B")?);
+        let fits = match (a.shape.as_slice(), b.shape.as_slice(), weight.shape.as_slice()) {
+            ([rank, width], [height, same], [rows, columns]) => rank == same && width == columns && height == rows,
+            _ => false,
+        };
+        if !fits {
+            let reason =
+                format!("has the shapes {:?} and {:?}, and the base's weight {:?}", a.shape, b.shape, weight.shape);
+            return Err(self.refuse(layer, &format!("{reason}: it was made for another model")));
+        }
+        let (rank, width) = (a.shape[0], a.shape[1]);
+        let scale = self.scale(layer, rank)? as f32;
+        for (row, factors) in weight.data.chunks_exact_mut(width).zip(b.data.chunks_exact(rank.max(1))) {
+            for (factor, values) in factors.iter().zip(a.data.chunks_exact(width)) {
+                row.iter_mut().zip(values).for_each(|(weight, value)| *weight += scale * factor * value);
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(&self, name: &str, parameter: &mut HostTensor) -> Result<(), FolderError> {
+        let value = self.file.read(name)?;
+        if value.shape != parameter.shape {
+            let reason = format!(
+                "has the shape {:?}, and the base's {:?}: it was made for another model",
+                value.shape, parameter.shape
+            );
+            return Err(self.refuse(name, &reason));
+        }
+        *parameter = value;
+        Ok(())
+    }
+
+    /// Factor of a layer's update: `α / r`, or `α / √r` if it is rank-stabilised.
+    fn scale(&self, layer: &str, rank: usize) -> Result<f64, FolderError> {
+        let mut alpha = self.settings.lora_alpha;
+        for (pattern, value) in &self.settings.alpha_pattern {
+            // As PEFT does: a pattern stands for the end of a layer's name, from a dot on.
+            let whole = Regex::new(&format!("^(.*\\.)?(?:{pattern})$"));
+            let whole = whole.map_err(|_| self.refuse(pattern, "in `alpha_pattern` is no regular expression"))?;
+            if whole.is_match(layer) {
+                alpha = value.as_f64().ok_or_else(|| self.refuse(pattern, "in `alpha_pattern` has no number"))?;
+                break;
+            }
+        }
+        let rank = rank.max(1) as f64;
+        Ok(alpha / if self.settings.use_rslora { rank.sqrt() } else { rank })
+    }
+
+    fn refuse(&self, name: &str, reason: &str) -> FolderError {
+        FolderError::Mismatch { path: self.path.clone(), reason: format!("`{name}` {reason}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_store::{Dtype, write_tensors};
+
+    fn tensor(shape: &[usize], data: &[f32]) -> HostTensor {
+        HostTensor { shape: shape.to_vec(), data: data.to_vec() }
+    }
+
+    fn folder(config: &str, tensors: &[(&str, HostTensor)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join(CONFIG), config).expect("written");
+        let tensors = tensors.iter().map(|(name, value)| (format!("{PREFIX}{name}"), value.clone())).collect();
+        write_tensors(&dir.path().join(WEIGHTS), &tensors, Dtype::F32).expect("written");
+        dir
+    }
+
+    /// `x.q.weight` of zeros, `[2, 3]`, and its bias.
+    fn base() -> BTreeMap<String, HostTensor> {
+        BTreeMap::from([
+            ("x.q.weight".to_owned(), tensor(&[2, 3], &[0.0; 6])),
+            ("x.q.bias".to_owned(), tensor(&[2], &[0.0; 2])),
+        ])
+    }
+
+    fn lora() -> [(&'static str, HostTensor); 2] {
+        [
+            ("model.x.q.lora_A.weight", tensor(&[2, 3], &[1.0, 2.0, 3.0, 0.0, 1.0, 0.0])),
+            ("model.x.q.lora_B.weight", tensor(&[2, 2], &[1.0, 0.0, 2.0, -1.0])),
+        ]
+    }
+
+    fn merged(config: &str, tensors: &[(&str, HostTensor)]) -> Result<BTreeMap<String, HostTensor>, FolderError> {
+        let (dir, mut parameters) = (folder(config, tensors), base());
+        let own = |name: &str| name.strip_prefix("model.").map(str::to_owned);
+        PeftLora::open(dir.path())?.merge(&mut parameters, own).map(|()| parameters)
+    }
+
+    const PRODUCT: [f32; 6] = [1.0, 2.0, 3.0, 2.0, 3.0, 6.0];
+
+    #[test]
+    fn the_update_is_scaled_by_alpha_rank_and_patterns() {
+        let config = |more: &str| {
+            format!(r#"{{"peft_type": "LORA", "base_model_name_or_path": "b", "r": 2, "lora_alpha": 4{more}}}"#)
+        };
+        let cases = [
+            ("", 2.0),
+            (r#", "use_rslora": true"#, 4.0 / 2f32.sqrt()),
+            (r#", "alpha_pattern": {"x.q": 6}"#, 3.0),
+            (r#", "alpha_pattern": {"x\\.(q|v)": 6}"#, 3.0),
+            (r#", "alpha_pattern": {"k": 6}"#, 2.0),
+        ];
+        for (more, scale) in cases {
+            let found = merged(&config(more), &lora()).expect(more);
+            assert_eq!(found["x.q.weight"].data, PRODUCT.map(|value| scale * value), "{more}");
+        }
+    }
+
+    #[test]
+    fn whole_parameters_are_replaced_and_foreign_ones_refused() {
+        let config = r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "lora_alpha": 2, "bias": "all"}"#;
+        let bias = |name| [(name, tensor(&[2], &[5.0, 6.0]))];
+        let found = merged(config, &bias("model.x.q.base_layer.bias")).expect("merged");
+        assert_eq!(found["x.q.bias"].data, [5.0, 6.0]);
+        let foreign = merged(config, &bias("model.y.q.bias")).expect_err("refused").to_string();
+        assert!(foreign.contains("model.y.q.bias") && foreign.contains("no parameter"), "{foreign}");
+        let narrow = [("model.x.q.lora_A.weight", tensor(&[2, 2], &[0.0; 4])), lora()[1].clone()];
+        let narrow = merged(config, &narrow).expect_err("refused").to_string();
+        assert!(narrow.contains("another model"), "{narrow}");
+    }
+
+    #[test]
+    fn kinds_that_cannot_be_merged_are_named() {
+        let cases = [
+            (r#"{"peft_type": "ADALORA", "base_model_name_or_path": "b"}"#, "ADALORA"),
+            (r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "use_dora": true}"#, "use_dora"),
+            (r#"{"peft_type": "LORA"}"#, "base_model_name_or_path"),
+            (r#"{"r": 3}"#, "peft_type"),
+            ("[]", "not a JSON object"),
+        ];
+        for (config, named) in cases {
+            let error = merged(config, &lora()).expect_err(config).to_string();
+            assert!(error.contains(named), "{config}: {error}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Files of a Whisper folder that other programs read and that follow from its configuration and tokenizer.
+
+use super::{GenerationConfig, WhisperConfig, WhisperTokenizer};
+use crate::folder::pretty;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Number of samples per second, and of samples between two mel frames.
+const SAMPLE_RATE: usize = 16_000;
+const HOP: usize = 160;
+
+/// Token that stands for the roles that Whisper has no own token for.
+const END: &str = "<|endoftext|>";
+
+/// Returns the small files of a folder by name: the preprocessor's and tokenizer's settings, and the vocabulary as
+/// programs without a reader of `tokenizer.json` expect it.
+pub(super) fn companions(config: &WhisperConfig, tokenizer: &WhisperTokenizer) -> BTreeMap<String, Vec<u8>> {
+    let mut files = vocabulary(tokenizer);
+    files.insert("preprocessor_config.json".into(), bytes(&preprocessor(config)));
+    files.insert("tokenizer_config.json".into(), bytes(&tokenizer_settings(config)));
+    files
+}
+
+/// Attention heads of the decoder that follow the audio, as `[layer, head]`: OpenAI's choice for a model of its sizes,
+/// and else all heads of the last half of the layers, which is what openai-whisper uses for a model that it does not
+/// know.
+///
+/// Large-v1 and large-v2 have the same sizes and different heads, so they get the general choice.
+pub(super) fn alignment_heads(config: &WhisperConfig) -> Vec<[usize; 2]> {
+    let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
+    let known: &[[usize; 2]] = match (layers, heads, config.vocab_size) {
+        (4, 6, 51864) => &[[1, 0], [2, 0], [2, 5], [3, 0], [3, 1], [3, 2], [3, 3], [3, 4]],
+        (4, 6, 51865) => &[[2, 2], [3, 0], [3, 2], [3, 3], [3, 4], [3, 5]],
+        (6, 8, 51864) => &[[3, 3], [4, 7], [5, 1], [5, 5], [5, 7]],
+        (6, 8, 51865) => &[[3, 1], [4, 2], [4, 3], [4, 7], [5, 1], [5, 2], [5, 4], [5, 6]],
+        (12, 12, 51864) => &SMALL_EN,
+        (12, 12, 51865) => &[[5, 3], [5, 9], [8, 0], [8, 4], [8, 7], [8, 8], [9, 0], [9, 7], [9, 9], [10, 5]],
+        (24, 16, 51864) => &MEDIUM_EN,
+        (24, 16, 51865) => &[[13, 15], [15, 4], [15, 15], [16, 1], [20, 0], [23, 4]],
+        (32, 20, 51866) => {
+            &[[7, 0], [10, 17], [12, 18], [13, 12], [16, 1], [17, 14], [19, 11], [21, 4], [24, 1], [25, 6]]
+        }
+        (4, 20, 51866) => &[[2, 4], [2, 11], [3, 3], [3, 6], [3, 11], [3, 14]],
+        _ => &[],
+    };
+    if !known.is_empty() {
+        return known.to_vec();
+    }
+    (layers / 2..layers).flat_map(|layer| (0..heads).map(move |head| [layer, head])).collect()
+}
+
+const SMALL_EN: [[usize; 2]; 19] = [
+    [6, 6],
+    [7, 0],
+    [7, 3],
+    [7, 8],
+    [8, 2],
+    [8, 5],
+    [8, 7],
+    [9, 0],
+    [9, 4],
+    [9, 8],
+    [9, 10],
+    [10, 0],
+    [10, 1],
+    [10, 2],
+    [10, 3],
+    [10, 6],
+    [10, 11],
+    [11, 2],
+    [11, 4],
+];
+
+const MEDIUM_EN: [[usize; 2]; 18] = [
+    [11, 4],
+    [14, 1],
+    [14, 12],
+    [14, 14],
+    [15, 4],
+    [16, 0],
+    [16, 4],
+    [16, 9],
+    [17, 12],
+    [17, 14],
+    [18, 7],
+    [18, 10],
+    [18, 15],
+    [20, 0],
+    [20, 3],
+    [20, 9],
+    [20, 14],
+    [21, 12],
+];
+
+/// Returns `generation_config.json` with every key that transformers' Whisper and CTranslate2's converter read; existing
+/// values are kept.
+///
+/// `forced_decoder_ids` is left out: fine-tuned models carry those of the model they started from, and transformers
+/// would write another language or task than `language` and `task` say.
+pub(super) fn generation_json(
+    generation: &GenerationConfig,
+    config: &WhisperConfig,
+    tokenizer: &WhisperTokenizer,
+) -> Map<String, Value> {
+    let mut json = generation.to_json();
+    json.remove("forced_decoder_ids");
+    let mut default = |key: &str, value: Value| {
+        json.entry(key).or_insert(value);
+    };
+    default("decoder_start_token_id", config.decoder_start_token_id.into());
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+        default(key, config.eos_token_id.into());
+    }
+    default("max_length", config.max_target_positions.into());
+    default("alignment_heads", json!(alignment_heads(config)));
+    for (key, token) in [("no_timestamps_token_id", "<|notimestamps|>"), ("prev_sot_token_id", "<|startofprev|>")] {
+        if let Some(id) = tokenizer.special_token(token) {
+            default(key, id.into());
+        }
+    }
+    if generation.is_multilingual {
+        default("lang_to_id", json!(tokenizer.languages()));
+        let task = |task: &str| Some((task.to_owned(), tokenizer.special_token(&format!("<|{task}|>"))?));
+        let tasks: BTreeMap<String, u32> = ["transcribe", "translate"].into_iter().filter_map(task).collect();
+        default("task_to_id", json!(tasks));
+    }
+    json
+}
+
+/// Settings of transformers' `WhisperFeatureExtractor`.
+fn preprocessor(config: &WhisperConfig) -> Value {
+    let window = config.max_frames() * HOP;
+    json!({
+        "feature_extractor_type": "WhisperFeatureExtractor", "processor_class": "WhisperProcessor",
+        "feature_size": config.num_mel_bins, "sampling_rate": SAMPLE_RATE, "n_fft": 400, "hop_length": HOP,
+        "chunk_length": window.div_ceil(SAMPLE_RATE), "n_samples": window, "nb_max_frames": config.max_frames(),
+        "padding_side": "right", "padding_value": 0.0, "return_attention_mask": false,
+    })
+}
+
+/// Settings of transformers' `WhisperTokenizer`.
+fn tokenizer_settings(config: &WhisperConfig) -> Value {
+    json!({
+        "tokenizer_class": "WhisperTokenizer", "processor_class": "WhisperProcessor", "bos_token": END, "eos_token": END,
+        "pad_token": END, "unk_token": END, "add_prefix_space": false,
+        "model_max_length": config.max_target_positions, "clean_up_tokenization_spaces": false,
+    })
+}
+
+/// `vocab.json`, `merges.txt`, `added_tokens.json` and `special_tokens_map.json` of a byte-pair vocabulary; nothing for
+/// other ones.
+fn vocabulary(tokenizer: &WhisperTokenizer) -> BTreeMap<String, Vec<u8>> {
+    let json: Value = serde_json::from_slice(tokenizer.to_bytes()).unwrap_or_default();
+    let (Some(vocab), Some(merges)) = (json["model"]["vocab"].as_object(), json["model"]["merges"].as_array()) else {
+        return BTreeMap::new();
+    };
+    let tokens: Vec<(&str, &Value, bool)> = json["added_tokens"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|token| Some((token["content"].as_str()?, &token["id"], token["special"].as_bool()?)))
+        .collect();
+    let added: Map<String, Value> = tokens
+        .iter()
+        .filter(|(content, ..)| !vocab.contains_key(*content))
+        .map(|(content, id, _)| ((*content).to_owned(), (*id).clone()))
+        .collect();
+    let special: Vec<&str> = tokens.iter().filter(|(.., special)| *special).map(|(content, ..)| *content).collect();
+    let map = json!({
+        "bos_token": END, "eos_token": END, "pad_token": END, "unk_token": END, "additional_special_tokens": special,
+    });
+    BTreeMap::from([
+        ("vocab.json".into(), Value::Object(vocab.clone()).to_string().into_bytes()),
+        ("merges.txt".into(), merges_text(merges).into_bytes()),
+        ("added_tokens.json".into(), pretty(added)),
+        ("special_tokens_map.json".into(), bytes(&map)),
+    ])
+}
+
+/// Returns the lines of `merges.txt`. A `tokenizer.json` has them as pairs, or in older files as `first second`.
+fn merges_text(merges: &[Value]) -> String {
+    let mut text = "#version: 0.2\n".to_owned();
+    for merge in merges {
+        match merge {
+            Value::Array(pair) => text.push_str(&pair.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+            merge => text.push_str(merge.as_str().unwrap_or_default()),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn bytes(json: &Value) -> Vec<u8> {
+    format!("{json:#}\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sized(layers: usize, heads: usize, vocab_size: usize) -> WhisperConfig {
+        let (d_model, decoder_layers) = (64 * heads, layers);
+        WhisperConfig {
+            d_model,
+            decoder_layers,
+            decoder_attention_heads: heads,
+            vocab_size,
+            ..WhisperConfig::default()
+        }
+    }
+
+    #[test]
+    fn heads_are_openais_for_its_sizes_and_else_those_of_the_last_half() {
+        assert_eq!(alignment_heads(&sized(4, 6, 51864))[..2], [[1, 0], [2, 0]]);
+        assert_eq!(alignment_heads(&sized(4, 6, 51865))[..2], [[2, 2], [3, 0]]);
+        assert_eq!(alignment_heads(&sized(4, 20, 51866)).len(), 6, "large-v3-turbo");
+        assert_eq!(alignment_heads(&sized(3, 2, 40)), [[1, 0], [1, 1], [2, 0], [2, 1]]);
+        for (layers, heads, vocab) in [(4, 6, 51864), (6, 8, 51864), (12, 12, 51864), (24, 16, 51864), (32, 20, 51866)]
+        {
+            let known = alignment_heads(&sized(layers, heads, vocab));
+            assert!(known.iter().all(|[layer, head]| *layer < layers && *head < heads), "{layers} layers: {known:?}");
+            assert!(known.is_sorted() && known.len() < layers * heads / 2, "{layers} layers: {known:?}");
+        }
+    }
+
+    #[test]
+    fn stale_forced_tokens_are_dropped_and_heads_that_are_there_stay() {
+        let json = r#"{"forced_decoder_ids": [[1, 50259]], "alignment_heads": [[0, 1]], "suppress_tokens": [3]}"#;
+        let generation = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
+        let tokenizer = WhisperTokenizer::of_characters(" AB", &["en"]).expect("a tokenizer");
+        let written = generation_json(&generation, &sized(2, 2, tokenizer.vocab_size()), &tokenizer);
+        assert!(!written.contains_key("forced_decoder_ids"));
+        assert_eq!((&written["alignment_heads"], &written["suppress_tokens"]), (&json!([[0, 1]]), &json!([3])));
+        assert_eq!(written["no_timestamps_token_id"], json!(tokenizer.special_token("<|notimestamps|>")));
+    }
+
+    #[test]
+    fn the_vocabulary_is_that_of_the_tokenizer() {
+        let texts = ["the cat", "the hat", "that"].repeat(10);
+        let tokenizer = WhisperTokenizer::train(texts.iter().copied(), 262, &["en"], 3).expect("a tokenizer");
+        let files = companions(&sized(2, 2, tokenizer.vocab_size()), &tokenizer);
+        let json = |name: &str| -> Value { serde_json::from_slice(&files[name]).expect(name) };
+        let (vocab, added) = (json("vocab.json"), json("added_tokens.json"));
+        let merges = String::from_utf8(files["merges.txt"].clone()).expect("text");
+        assert_eq!(vocab.as_object().map(Map::len), Some(262));
+        assert!(merges.starts_with("#version: 0.2\n") && merges.lines().count() == 1 + 6, "{merges}");
+        assert!(merges.lines().skip(1).all(|line| vocab.get(line.replace(' ', "")).is_some()), "{merges}");
+        assert_eq!(added["<|endoftext|>"], json!(262));
+        assert_eq!(
+            vocab.as_object().map_or(0, Map::len) + added.as_object().map_or(0, Map::len),
+            tokenizer.vocab_size()
+        );
+        let special = &json("special_tokens_map.json")["additional_special_tokens"];
+        assert!(special.as_array().is_some_and(|all| all.contains(&json!("<|startoftranscript|>"))), "{special}");
+        assert_eq!(json("preprocessor_config.json")["feature_size"], json!(80));
+    }
+}

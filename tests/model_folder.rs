@@ -1,0 +1,78 @@
+//! Copies of the models among the fixtures, which tests change.
+
+use crate::tensors;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use undertone::store::HostTensor;
+
+/// A copy of a model's folder, which is loaded as an `M`.
+pub struct Folder<M> {
+    dir: TempDir,
+    load: fn(&Path) -> Result<M, String>,
+}
+
+impl<M> Folder<M> {
+    /// Copies a fixture, without the files that are no part of the model.
+    pub fn copy(fixture: &Path, without: &[&str], load: fn(&Path) -> Result<M, String>) -> Self {
+        let this = Self { dir: tempfile::tempdir().expect("a directory"), load };
+        std::fs::create_dir(this.path()).expect("a directory");
+        for entry in std::fs::read_dir(fixture).expect("listed") {
+            let entry = entry.expect("an entry");
+            if !without.iter().any(|name| entry.file_name() == *name) {
+                std::fs::copy(entry.path(), this.path().join(entry.file_name())).expect("copied");
+            }
+        }
+        this
+    }
+
+    /// The model's folder.
+    pub fn path(&self) -> PathBuf {
+        self.beside("model")
+    }
+
+    /// A path beside it.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes one of its files.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path().join(name), bytes).expect("written");
+    }
+
+    /// Writes one of its JSON files.
+    pub fn write_json(&self, name: &str, value: &Value) {
+        self.write(name, value.to_string());
+    }
+
+    /// Reads one of its JSON files.
+    pub fn json(&self, name: &str) -> Value {
+        read_json(&self.path().join(name))
+    }
+
+    /// Every tensor of its safetensors files.
+    pub fn stored(&self) -> BTreeMap<String, HostTensor> {
+        let paths = std::fs::read_dir(self.path()).expect("listed").map(|entry| entry.expect("an entry").path());
+        paths
+            .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
+            .flat_map(|path| tensors(&path))
+            .collect()
+    }
+
+    /// Loads the model.
+    pub fn load(&self) -> M {
+        (self.load)(&self.path()).expect("a model")
+    }
+
+    /// Why the model cannot be loaded.
+    pub fn refusal(&self) -> String {
+        (self.load)(&self.path()).err().expect("refused")
+    }
+}
+
+/// Reads a JSON file.
+pub fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).expect("read")).expect("JSON")
+}
