@@ -5,19 +5,24 @@ use hf_hub::{Cache, RepoType};
 use std::path::PathBuf;
 
 /// Files other than the weights that a model's folder may contain.
-const BESIDE_WEIGHTS: [&str; 9] = [
+const BESIDE_WEIGHTS: [&str; 10] = [
     "config.json",
     "tokenizer.json",
     "generation_config.json",
     "preprocessor_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "normalizer.json",
     "vocab.json",
     "merges.txt",
 ];
-const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+/// Weights in one file or in shards, by preference: the file, the index of the shards, and how the shards' names begin and
+/// end.
+const WEIGHTS: [[&str; 4]; 2] = [
+    ["model.safetensors", "model.safetensors.index.json", "", ".safetensors"],
+    ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-", ".bin"],
+];
 
 impl Hub {
     /// Returns the folder of `model` in the cache; missing files are downloaded.
@@ -48,15 +53,17 @@ impl Hub {
 fn download(snapshot: &Snapshot, failed: &impl Fn(&str, String) -> HubError) -> Result<PathBuf, HubError> {
     let get = |file: &str| snapshot.file(file).map_err(|e| failed(file, e.to_string()));
     let has = |file: &str| snapshot.files.iter().any(|listed| listed == file);
-    if has(WEIGHTS) {
-        get(WEIGHTS)?;
-    } else if has(INDEX) {
-        get(INDEX)?;
-        for shard in snapshot.files.iter().filter(|file| file.ends_with(".safetensors")) {
+    let [file, index, begin, end] = WEIGHTS
+        .into_iter()
+        .find(|[file, index, ..]| has(file) || has(index))
+        .ok_or_else(|| failed(WEIGHTS[0][0], "the model has no weights, neither safetensors nor torch's".into()))?;
+    if has(file) {
+        get(file)?;
+    } else {
+        get(index)?;
+        for shard in snapshot.files.iter().filter(|file| file.starts_with(begin) && file.ends_with(end)) {
             get(shard)?;
         }
-    } else {
-        return Err(failed(WEIGHTS, "the model has no safetensors weights".into()));
     }
     for file in BESIDE_WEIGHTS.iter().skip(1).filter(|file| has(file)) {
         get(file)?;

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, parameters, replace_directory, write_tensors};
+use undertone_store::{
+    Dtype, HostTensor, StoreError, TensorFile, TorchFile, parameters, replace_directory, write_tensors,
+};
 
 /// Reason why a folder is not a model, or could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +105,9 @@ impl FolderError {
 /// File of weights that are not sharded.
 pub(crate) const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// The same as older programs write them, in torch's format.
+const TORCH_WEIGHTS: &str = "pytorch_model.bin";
+const TORCH_INDEX: &str = "pytorch_model.bin.index.json";
 
 /// Maximum size in bytes of files that hold settings, and of those that may hold a vocabulary. The largest existing
 /// ones have some hundred kB and 35 MB.
@@ -128,19 +133,55 @@ const SMALL_FILES: [(&str, u64); 12] = [
 
 /// Weights of a folder: one file, or shards with an index.
 pub(crate) struct Weights {
-    files: BTreeMap<String, TensorFile>,
+    files: BTreeMap<String, WeightFile>,
     /// File of each tensor; empty if there is one file.
     index: BTreeMap<String, String>,
     origin: PathBuf,
 }
 
-impl Weights {
-    pub(crate) fn open(dir: &Path) -> Result<Self, FolderError> {
-        let single = dir.join(WEIGHTS);
-        let index_path = dir.join(INDEX);
-        if single.exists() || !index_path.exists() {
-            return Self::single(&single);
+/// A file of weights.
+enum WeightFile {
+    Safetensors(TensorFile),
+    Torch(TorchFile),
+}
+
+impl WeightFile {
+    fn open(path: &Path) -> Result<Self, StoreError> {
+        match path.extension().is_some_and(|extension| extension == "bin") {
+            true => TorchFile::open(path).map(Self::Torch),
+            false => TensorFile::open(path).map(Self::Safetensors),
         }
+    }
+
+    fn shape(&self, name: &str) -> Option<&[usize]> {
+        match self {
+            Self::Safetensors(file) => file.shape(name),
+            Self::Torch(file) => file.shape(name),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
+        match self {
+            Self::Safetensors(file) => file.read(name),
+            Self::Torch(file) => file.read(name),
+        }
+    }
+}
+
+impl Weights {
+    /// Opens the weights of a folder: safetensors, or torch's format where there are none.
+    pub(crate) fn open(dir: &Path) -> Result<Self, FolderError> {
+        let there = [WEIGHTS, INDEX, TORCH_WEIGHTS, TORCH_INDEX].map(|name| dir.join(name));
+        match there.iter().find(|path| path.exists()) {
+            Some(path) if path.extension().is_some_and(|extension| extension == "json") => Self::sharded(dir, path),
+            Some(path) => Self::single(path),
+            None => Self::single(&there[0]),
+        }
+    }
+
+    /// Opens the shards that an index lists.
+    fn sharded(dir: &Path, index_path: &Path) -> Result<Self, FolderError> {
+        let index_path = index_path.to_owned();
         let malformed = |reason: String| FolderError::Json { path: index_path.clone(), reason };
         let json = object(&index_path, &read_at_most(&index_path, VOCABULARY)?)?;
         let map = json.get("weight_map").and_then(Value::as_object);
@@ -153,7 +194,7 @@ impl Weights {
                 return Err(malformed(format!("`{name}` is not the name of a file in this folder")));
             }
             if !files.contains_key(name) {
-                files.insert(name.clone(), TensorFile::open(&dir.join(name))?);
+                files.insert(name.clone(), WeightFile::open(&dir.join(name))?);
             }
         }
         Ok(Self { files, index, origin: index_path })
@@ -161,7 +202,7 @@ impl Weights {
 
     /// Opens the weights of one file.
     pub(crate) fn single(path: &Path) -> Result<Self, FolderError> {
-        let files = BTreeMap::from([(WEIGHTS.to_owned(), TensorFile::open(path)?)]);
+        let files = BTreeMap::from([(WEIGHTS.to_owned(), WeightFile::open(path)?)]);
         Ok(Self { files, index: BTreeMap::new(), origin: path.to_owned() })
     }
 
@@ -180,7 +221,7 @@ impl Weights {
     }
 
     /// Returns the file in which a tensor should be.
-    fn file_of(&self, name: &str) -> Option<&TensorFile> {
+    fn file_of(&self, name: &str) -> Option<&WeightFile> {
         self.files.get(if self.index.is_empty() { WEIGHTS } else { self.index.get(name)? })
     }
 }
@@ -276,6 +317,9 @@ pub(crate) fn write(
 /// Whether a file of this name in a folder of the Hugging Face layout is part of the model: its weights, whole or in
 /// shards, or one of its small files. Other files are neither read nor written.
 pub fn is_model_file(name: &str) -> bool {
-    let is_shard = name.starts_with("model-") && name.ends_with(".safetensors");
-    is_shard || [WEIGHTS, INDEX].contains(&name) || SMALL_FILES.iter().any(|(small, _)| *small == name)
+    let is_shard = |begin: &str, end: &str| name.starts_with(begin) && name.ends_with(end);
+    is_shard("model-", ".safetensors")
+        || is_shard("pytorch_model-", ".bin")
+        || [WEIGHTS, INDEX, TORCH_WEIGHTS, TORCH_INDEX].contains(&name)
+        || SMALL_FILES.iter().any(|(small, _)| *small == name)
 }

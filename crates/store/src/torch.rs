@@ -58,7 +58,7 @@ impl TorchFile {
     /// Reads one tensor as f32.
     ///
     /// # Errors
-    /// When it is missing, not a float tensor, not contiguous, or beyond its storage.
+    /// When it is missing, not a float tensor, or beyond its storage.
     pub fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
         let missing = || StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.path.display()) };
         let stored = self.tensors.get(name).ok_or_else(missing)?;
@@ -74,17 +74,38 @@ impl TorchFile {
                 return Err(StoreError::Type { name, path, dtype: other.to_owned() });
             }
         };
-        if !is_contiguous(stored) {
-            return Err(format("is not contiguous"));
-        }
         let place = self.storages.get(&stored.key).ok_or_else(|| format("has no storage"))?;
-        let length = stored.shape.iter().try_fold(width, |n: usize, size| n.checked_mul(*size));
-        let start = stored.offset.checked_mul(width).ok_or_else(|| format("is beyond its storage"))?;
-        let end = length.and_then(|length| start.checked_add(length)).ok_or_else(|| format("is too large"))?;
-        let bytes = self.map[place.clone()].get(start..end).ok_or_else(|| format("is beyond its storage"))?;
+        let reach = reach(stored).ok_or_else(|| format("is too large"))?;
+        let beyond = || format("is beyond its storage");
+        let start = stored.offset.checked_mul(width).ok_or_else(beyond)?;
+        let end = reach.checked_mul(width).and_then(|length| start.checked_add(length)).ok_or_else(beyond)?;
+        let bytes = self.map[place.clone()].get(start..end).ok_or_else(beyond)?;
         let data = decode(dtype, bytes).ok_or_else(|| format("holds no floats"))?;
+        let data = if is_contiguous(stored) { data } else { in_order(stored, &data) };
         Ok(HostTensor { shape: stored.shape.clone(), data })
     }
+}
+
+/// Number of elements from the first to the last one of a tensor. `None` if it has more elements than that, as an
+/// expanded tensor does, which a short file could make as large as it likes.
+fn reach(stored: &Stored) -> Option<usize> {
+    let Stored { shape, strides, .. } = stored;
+    let elements = shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size))?;
+    if elements == 0 {
+        return Some(0);
+    }
+    let mut axes = shape.iter().zip(strides);
+    let last = axes.try_fold(0usize, |last, (size, stride)| last.checked_add((size - 1).checked_mul(*stride)?))?;
+    last.checked_add(1).filter(|reach| elements <= *reach && shape.len() == strides.len())
+}
+
+/// Returns the elements of a view, such as a transposed matrix, in row-major order.
+fn in_order(stored: &Stored, data: &[f32]) -> Vec<f32> {
+    let axes = stored.shape.iter().zip(&stored.strides);
+    let places = axes.fold(vec![0], |places: Vec<usize>, (size, stride)| {
+        places.into_iter().flat_map(|place| (0..*size).map(move |index| place + index * stride)).collect()
+    });
+    places.into_iter().map(|place| data[place]).collect()
 }
 
 /// Whether the elements lie in row-major order.
@@ -96,4 +117,69 @@ fn is_contiguous(stored: &Stored) -> bool {
             expected = expected.saturating_mul(*size);
             fits
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // Made by `torch/fixtures/make.py`.
+    const SMALL: &[u8] = include_bytes!("torch/fixtures/small.bin");
+    const RUN: &[u8] = include_bytes!("torch/fixtures/run.bin");
+
+    fn opened(bytes: &[u8]) -> Result<TorchFile, StoreError> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("pytorch_model.bin");
+        std::fs::write(&path, bytes).expect("written");
+        TorchFile::open(&path)
+    }
+
+    #[test]
+    fn tensors_of_every_float_type_are_read() {
+        let file = opened(SMALL).expect("a file");
+        let read = |name: &str| file.read(name).expect(name);
+        let rows: Vec<f32> = (0..12).map(|n| n as f32).collect();
+        assert_eq!(read("matrix"), HostTensor { shape: vec![3, 4], data: rows });
+        assert_eq!(read("row").data, [4.0, 5.0, 6.0, 7.0], "a view into the same storage");
+        let turned = [0.0, 4.0, 8.0, 1.0, 5.0, 9.0, 2.0, 6.0, 10.0, 3.0, 7.0, 11.0];
+        assert_eq!(read("turned"), HostTensor { shape: vec![4, 3], data: turned.to_vec() });
+        assert_eq!((read("half").data, read("brain").data), (vec![0.5, -2.0], vec![1.0, 3.0]));
+        assert_eq!((read("double").data, read("parameter").data), (vec![0.25], vec![1.5]));
+        assert_eq!(file.shape("matrix"), Some([3, 4].as_slice()));
+        assert!(matches!(file.read("whole"), Err(StoreError::Type { .. })));
+        assert!(matches!(file.read("other"), Err(StoreError::Missing { .. })));
+    }
+
+    #[test]
+    fn code_in_a_file_is_refused_by_name() {
+        let error = opened(RUN).expect_err("refused").to_string();
+        assert!(error.contains("`posix.system`") && error.contains("safetensors"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_is_refused() {
+        for length in [0, 1, 100, SMALL.len() / 2, SMALL.len() - 1] {
+            assert!(
+                matches!(opened(&SMALL[..length]), Err(StoreError::Torch { .. } | StoreError::Io { .. })),
+                "{length}"
+            );
+        }
+        let legacy = opened(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.").expect_err("refused").to_string();
+        assert!(legacy.contains("ZIP"), "{legacy}");
+    }
+
+    proptest! {
+        #[test]
+        fn damage_is_read_or_refused(places in proptest::collection::vec((0..SMALL.len(), any::<u8>()), 1..6)) {
+            let mut bytes = SMALL.to_vec();
+            places.into_iter().for_each(|(place, byte)| bytes[place] = byte);
+            if let Ok(file) = opened(&bytes) {
+                for name in ["matrix", "row", "turned", "half", "brain", "double", "parameter"] {
+                    let elements = file.read(name).map_or(0, |tensor| tensor.data.len());
+                    prop_assert!(elements <= SMALL.len());
+                }
+            }
+        }
+    }
 }

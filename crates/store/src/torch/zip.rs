@@ -20,6 +20,9 @@ pub(crate) fn entries(file: &[u8]) -> Result<HashMap<String, Range<usize>>, Stri
         let (method, size, stored) = (number(file, at + 10, 2)?, number(file, at + 24, 4)?, number(file, at + 20, 4)?);
         let (name, extra, comment) = (number(file, at + 28, 2)?, number(file, at + 30, 2)?, number(file, at + 32, 2)?);
         let local = number(file, at + 42, 4)?;
+        if [size, stored, local].contains(&0xffff_ffff) {
+            return Err("it is larger than 4 GiB".into());
+        }
         if method != 0 || size != stored {
             return Err("it is compressed".into());
         }
