@@ -1,5 +1,11 @@
-//! `export` in the formats of other programs: what it refuses, in a sentence and before anything is written.
+//! Models that other programs read and that they wrote: `export` in their formats, its comparison with them, and adapters
+//! by themselves.
 
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::Path;
+use undertone::store::{Dtype, HostTensor, write_tensors};
+use undertone_testing::{shared, skipped};
 use undertone_tests::{Place, write_model};
 
 /// A command that ends with the last argument, which is the output file.
@@ -33,4 +39,113 @@ fn types_of_whisper_cpp_are_refused_for_folders() {
         place.run(&export).assert_refusal(&["q8_0", "--format ggml"]);
     }
     assert!(!place.path("nano").exists());
+}
+
+/// Clips of Morse, and what the bundled model reads in them.
+fn clips(place: &Place) -> Vec<String> {
+    place.run(&["data", "synth", "--count", "2", "--out", "clips"]).succeeded();
+    let audio = ["clips/000000.wav", "clips/000001.wav"];
+    audio.map(|file| place.run(&["transcribe", file]).succeeded().stdout.trim().to_owned()).to_vec()
+}
+
+/// A Python that answers as one with these texts would.
+#[cfg(unix)]
+fn write_python(path: &Path, answer: &serde_json::Value) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, format!("#!/bin/sh\ncat <<'END'\n{answer}\nEND\n")).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+}
+
+#[cfg(unix)]
+#[test]
+fn texts_of_other_programs_are_compared_with_those_here() {
+    let place = Place::default();
+    let texts = clips(&place);
+    let python = place.path("python").to_string_lossy().into_owned();
+    let verify = |out: &str| {
+        let model = ["export", "--model", "whisper-nano-cw", "--out", out];
+        place.run(&[&model[..], &["--verify", "clips/manifest.jsonl", "--python", &python]].concat())
+    };
+    write_python(Path::new(&python), &json!({"version": "9.1", "texts": texts, "seconds": 1.5}));
+    let equal = verify("equal").succeeded();
+    let lines: Vec<&str> = equal.stdout.lines().filter(|line| line.contains("2 of 2")).collect();
+    assert_eq!(lines.len(), 3, "transformers, ctranslate2 and faster-whisper: {}", equal.stdout);
+    assert!(lines[0].starts_with("transformers") && lines[0].contains("9.1"), "{}", lines[0]);
+
+    write_python(Path::new(&python), &json!({"version": "9.1", "texts": [texts[0], "NOT THIS"], "seconds": 1.5}));
+    let different = verify("different");
+    assert_eq!(different.status, Some(1), "{different:?}");
+    assert!(different.stdout.contains("1 of 2") && different.stdout.contains("there  NOT THIS"), "{different:?}");
+
+    write_python(Path::new(&python), &json!({"missing": "faster_whisper.audio"}));
+    let missing = verify("missing").succeeded();
+    assert!(missing.stdout.contains("pip install faster-whisper"), "{missing:?}");
+
+    let refused = |more: &[&str], culprits: &[&str]| {
+        let model = ["export", "--model", "whisper-nano-cw", "--out", "refused"];
+        place.run(&[&model[..], more].concat()).assert_refusal(culprits);
+        assert!(!place.path("refused").exists());
+    };
+    refused(&["--verify", "clips", "--python", "no-python"], &["no-python", "--python"]);
+    refused(&["--verify", "no-clips", "--python", &python], &["no-clips"]);
+    refused(&["--verify", "clips", "--python", &python, "--format", "peft"], &["--verify", "--merge"]);
+}
+
+/// An adapter by itself, with a matrix of zeros, so that it changes nothing.
+fn write_adapter(dir: &Path, config: serde_json::Value) {
+    std::fs::create_dir_all(dir).expect("a folder");
+    std::fs::write(dir.join("adapter_config.json"), config.to_string()).expect("written");
+    let layer = "base_model.model.model.encoder.layers.0.self_attn.q_proj";
+    let width = undertone::model::whisper::bundled("whisper-nano-cw").expect("bundled").remove("config.json");
+    let width: serde_json::Value = serde_json::from_slice(&width.expect("a configuration")).expect("JSON");
+    let width = width["d_model"].as_u64().expect("a width") as usize;
+    let matrix = |shape: [usize; 2], value| HostTensor { shape: shape.to_vec(), data: vec![value; 2 * width] };
+    let tensors = BTreeMap::from([
+        (format!("{layer}.lora_A.weight"), matrix([2, width], 1.0)),
+        (format!("{layer}.lora_B.weight"), matrix([width, 2], 0.0)),
+    ]);
+    write_tensors(&dir.join("adapter_model.safetensors"), &tensors, Dtype::F32).expect("written");
+}
+
+#[test]
+fn an_adapter_by_itself_is_read_with_its_base() {
+    let place = Place::default();
+    let texts = clips(&place);
+    let lora = json!({"peft_type": "LORA", "base_model_name_or_path": "whisper-nano-cw", "r": 2, "lora_alpha": 4});
+    write_adapter(&place.path("lora"), lora);
+    let read = place.run(&["transcribe", "--model", "lora", "clips/000000.wav"]).succeeded();
+    assert_eq!(read.stdout.trim(), texts[0]);
+    place.run(&["export", "--model", "lora", "--out", "merged"]).succeeded();
+    assert!(place.path("merged/model.safetensors").exists());
+
+    let refused = |name: &str, config, culprits: &[&str]| {
+        write_adapter(&place.path(name), config);
+        place.run(&["transcribe", "--model", name, "clips/000000.wav"]).assert_refusal(culprits);
+    };
+    let on = |base: &str| json!({"peft_type": "LORA", "base_model_name_or_path": base, "lora_alpha": 4});
+    refused("stacked", on("lora"), &["`stacked`", "`lora`", "an adapter, too"]);
+    refused("lost", on("./no-base"), &["no-base"]);
+    refused("ia3", json!({"peft_type": "IA3", "base_model_name_or_path": "whisper-nano-cw"}), &["IA3"]);
+    write_model(&place.path("other"));
+    refused("foreign", on("other"), &["q_proj", "another model"]);
+}
+
+/// With `UNDERTONE_PYTHON`, an interpreter that has transformers and ctranslate2: both write what is written here.
+#[test]
+fn whisper_tiny_en_is_read_elsewhere_as_it_is_here() {
+    let Ok(python) = std::env::var("UNDERTONE_PYTHON") else {
+        return skipped("UNDERTONE_PYTHON names no Python with transformers and ctranslate2");
+    };
+    let (Some(model), Some(data)) = (shared("models/whisper-tiny.en"), shared("data/speech-en")) else { return };
+    let place = Place::default();
+    let list = std::fs::read_to_string(data.join("metadata.csv")).expect("a list");
+    let rows: Vec<String> = list.lines().take(5).map(|row| format!("{}/{row}", data.display())).collect();
+    place.write("clips.csv", rows.join("\n"));
+    let model = model.to_string_lossy().into_owned();
+    let export = ["export", "--model", &model, "--out", "tiny.en", "--verify", "clips.csv", "--python", &python];
+    let table = place.run(&export).stdout;
+    for program in ["transformers", "ctranslate2"] {
+        let line = table.lines().find(|line| line.starts_with(program)).unwrap_or_default();
+        assert!(line.contains("5 of 5"), "{program}: {table}");
+    }
 }

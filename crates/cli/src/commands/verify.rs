@@ -25,9 +25,10 @@ impl Args {
     /// Clips to compare transcripts of; `None` without `--verify`.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When they cannot be read, or Python cannot be started.
     pub fn clips(&self) -> Result<Option<Clips>, Failure> {
         let Some(path) = &self.verify else { return Ok(None) };
+        verify::check_python(&self.python).map_err(Failure::bad_input)?;
         let config = RecordsConfig { path: path.clone().into(), ..Default::default() };
         Clips::open(&config).map(Some).map_err(Failure::bad_input)
     }

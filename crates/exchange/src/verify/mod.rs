@@ -133,6 +133,15 @@ pub fn transcribe(
     }
 }
 
+/// Checks that Python can be started.
+///
+/// # Errors
+/// When it cannot.
+pub fn check_python(python: &Path) -> Result<(), VerifyError> {
+    let start = Command::new(python).arg("--version").stdin(Stdio::null()).output();
+    start.map(drop).map_err(|source| VerifyError::Python { python: python.to_owned(), source })
+}
+
 /// Writes each clip as raw samples. The names are in the order of the clips.
 fn write_clips(clips: &[Clip]) -> Result<tempfile::TempDir, std::io::Error> {
     let folder = tempfile::tempdir()?;
@@ -220,9 +229,12 @@ mod tests {
 
     #[test]
     fn a_python_that_is_not_there_is_named() {
-        let error = transcribe(Program::Transformers, Path::new("/no/python"), Path::new("m"), &[], None);
-        let error = error.expect_err("no such interpreter").to_string();
-        assert!(error.contains("/no/python") && error.contains("--python"), "{error}");
+        let python = Path::new("/no/python");
+        let transcripts = transcribe(Program::Transformers, python, Path::new("m"), &[], None).map(drop);
+        for error in [transcripts, check_python(python)] {
+            let error = error.expect_err("no such interpreter").to_string();
+            assert!(error.contains("/no/python") && error.contains("--python"), "{error}");
+        }
     }
 
     #[test]
