@@ -95,13 +95,14 @@ impl PeftLora {
     ) -> Result<(), FolderError> {
         for name in self.file.names() {
             let plain = name.strip_prefix(PREFIX).ok_or_else(|| self.refuse(&name, "is no tensor of PEFT's layout"))?;
-            if plain.ends_with(".lora_B.weight") {
+            // The base's own values of a layer that was trained whole are no part of the result.
+            if plain.ends_with(".lora_B.weight") || plain.contains(".original_module.") {
                 continue;
             }
             let (target, lora) = match plain.strip_suffix(".lora_A.weight") {
                 Some(layer) => (format!("{layer}.weight"), Some(layer)),
-                // PEFT wraps the layers that it adapts, and their own biases are inside.
-                None => (plain.replace(".base_layer.", "."), None),
+                // PEFT wraps the layers that it adapts or trains whole, and with `bias: all` saves names inside them.
+                None => (plain.replace(".base_layer.", ".").replace(".modules_to_save.", "."), None),
             };
             let known = rename(&target).filter(|target| parameters.contains_key(target));
             let known = known.ok_or_else(|| self.refuse(&name, "belongs to no parameter of the base"))?;
@@ -235,6 +236,10 @@ mod tests {
         let bias = |name| [(name, tensor(&[2], &[5.0, 6.0]))];
         let found = merged(config, &bias("model.x.q.base_layer.bias")).expect("merged");
         assert_eq!(found["x.q.bias"].data, [5.0, 6.0]);
+        let wrapped =
+            [bias("model.x.q.modules_to_save.bias")[0].clone(), bias("model.x.q.original_module.bias")[0].clone()];
+        assert_eq!(merged(config, &wrapped[..1]).expect("merged")["x.q.bias"].data, [5.0, 6.0]);
+        assert_eq!(merged(config, &wrapped[1..]).expect("merged")["x.q.bias"].data, [0.0, 0.0]);
         let foreign = merged(config, &bias("model.y.q.bias")).expect_err("refused").to_string();
         assert!(foreign.contains("model.y.q.bias") && foreign.contains("no parameter"), "{foreign}");
         let narrow = [("model.x.q.lora_A.weight", tensor(&[2, 2], &[0.0; 4])), lora()[1].clone()];
