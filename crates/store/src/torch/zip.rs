@@ -11,6 +11,9 @@ pub(crate) fn entries(file: &[u8]) -> Result<HashMap<String, Range<usize>>, Stri
     // The end record has 22 bytes and a comment of at most 64 KiB.
     let from = file.len().saturating_sub(22 + 0xffff);
     let end = file[from..].windows(4).rposition(|w| w == b"PK\x05\x06").ok_or("it is no whole ZIP archive")? + from;
+    if end + 22 + number(file, end + 20, 2)? != file.len() {
+        return Err("it is no whole ZIP archive".into());
+    }
     let (count, mut at) = (number(file, end + 10, 2)?, number(file, end + 16, 4)?);
     let mut entries = HashMap::new();
     for _ in 0..count {
