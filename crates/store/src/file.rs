@@ -25,18 +25,9 @@ impl TensorFile {
     ///
     /// # Errors
     /// When the file is missing, cut short or of another format.
-    #[allow(unsafe_code)]
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
         let format = |reason: String| StoreError::Format { path: path.to_owned(), reason };
-        // Opening a pipe would block until another process writes into it.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(format("it is no file but a folder, a pipe or a device".into()));
-        }
-        let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only and our own writers replace files by renaming, never in place. Another process
-        // that truncates the file under us can kill this one with SIGBUS, as with every mapped model file.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let map = map(path, format)?;
         let header = Header::read(&map).map_err(format)?;
         Ok(Self { path: path.to_owned(), map, header })
     }
@@ -67,6 +58,20 @@ impl TensorFile {
         })?;
         Ok(HostTensor { shape: info.shape.clone(), data })
     }
+}
+
+/// Maps a file of weights into memory. `format` is the error of something that is no file.
+#[allow(unsafe_code)]
+pub(crate) fn map(path: &Path, format: impl Fn(String) -> StoreError) -> Result<Mmap, StoreError> {
+    let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
+    // Opening a pipe would block until another process writes into it.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(format("it is no file but a folder, a pipe or a device".into()));
+    }
+    let file = File::open(path).map_err(io)?;
+    // SAFETY: the map is read-only and our own writers replace files by renaming, never in place. Another process
+    // that truncates the file under us can kill this one with SIGBUS, as with every mapped model file.
+    unsafe { Mmap::map(&file) }.map_err(io)
 }
 
 /// Writes named tensors as one safetensors file. The write is atomic.

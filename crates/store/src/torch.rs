@@ -4,12 +4,12 @@ mod pickle;
 mod zip;
 
 use crate::error::StoreError;
+use crate::file::map;
 use crate::host::{HostTensor, decode};
 use memmap2::Mmap;
 use pickle::Stored;
 use safetensors::Dtype as FileDtype;
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -28,17 +28,9 @@ impl TorchFile {
     ///
     /// # Errors
     /// When the file is missing, cut short, of another format, or describes anything but tensors.
-    #[allow(unsafe_code)]
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
         let format = |reason: String| StoreError::Torch { path: path.to_owned(), reason };
-        // Opening a pipe would block until another process writes into it.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(format("it is no file but a folder, a pipe or a device".into()));
-        }
-        let file = File::open(path).map_err(io)?;
-        // SAFETY: as in `TensorFile::open`.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let map = map(path, format)?;
         let entries = zip::entries(&map).map_err(format)?;
         let described = entries.iter().find_map(|(name, place)| Some((name.strip_suffix("data.pkl")?, place)));
         let (folder, place) = described.ok_or_else(|| format("it has no data.pkl".into()))?;
