@@ -78,8 +78,9 @@ fn texts_of_other_programs_are_compared_with_those_here() {
     assert!(different.stdout.contains("1 of 2") && different.stdout.contains("there  NOT THIS"), "{different:?}");
 
     write_python(Path::new(&python), &json!({"missing": "faster_whisper.audio"}));
-    let missing = verify("missing").succeeded();
+    let missing = verify("missing");
     assert!(missing.stdout.contains("pip install faster-whisper"), "{missing:?}");
+    missing.assert_refusal(&["nothing was compared", "--python"]);
 
     let refused = |more: &[&str], culprits: &[&str]| {
         let model = ["export", "--model", "whisper-nano-cw", "--out", "refused"];

@@ -167,6 +167,8 @@ fn one_task_of_a_run_is_used_by_itself_with_what_tells_the_decoder_of_it() {
     // By itself the adapter is not what was trained, and that is said.
     let outcome = ran(&place, &["export", "--run", run, "--task", "low", "--format", "peft", "--out", "adapter"]);
     assert!(outcome.stderr.contains("not the task's head") && outcome.stderr.contains("--merge"), "{outcome:?}");
+    let adapter = "runs/two/phase1/low/best/adapters/low";
+    place.run(&["transcribe", "--model", adapter, &clips[0]]).assert_refusal(&[adapter, "head", "the run or stage"]);
     // Whose task is meant has to be said once there are two.
     for args in [&["transcribe", "--model", run, &clips[0]][..], &["export", "--run", run, "--merge", "--out", "x"]] {
         place.run(args).assert_refusal(&["--task", "low, high"]);

@@ -5,7 +5,7 @@ use crate::say;
 use std::path::{Path, PathBuf};
 use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
-use undertone::exchange::verify::{self, Clip, Program, Transcripts, VerifyError, differences, error_rate};
+use undertone::exchange::verify::{self, Clip, Program, Prompt, Transcripts, VerifyError, differences, error_rate};
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
 use undertone::phases::Transcriber;
@@ -44,15 +44,16 @@ impl Args {
         programs: &[Program],
         clips: &Clips,
     ) -> Result<(), Failure> {
-        let language = whisper.generation.is_multilingual.then(|| whisper.generation.language.clone()).flatten();
+        let prompt = Prompt::of(&whisper.generation);
         let clips = transcribed(whisper, clips)?;
         let here = error_rate(clips.iter().map(|clip| clip.text.as_str()), &clips);
         say!("{:<16}{:<44}{:>12}{:>9}{:>10}", "program", "version", "equal texts", "WER", "seconds")?;
         say!("{:<16}{:<44}{:>12}{:>9}{:>10}", "undertone", env!("CARGO_PKG_VERSION"), "", percent(here), "")?;
-        let mut different = String::new();
+        let (mut different, mut compared) = (String::new(), false);
         for program in programs {
-            match verify::transcribe(*program, &self.python, exported, &clips, language.as_deref()) {
+            match verify::transcribe(*program, &self.python, exported, &clips, prompt.as_ref()) {
                 Ok(transcripts) => {
+                    compared = true;
                     say!("{}", line(*program, &transcripts, &clips))?;
                     let differences = differences(&transcripts, &clips);
                     if !differences.is_empty() {
@@ -66,6 +67,12 @@ impl Args {
                     different.push_str(&format!("\n{}:\n{error}\n", program.name()));
                 }
             }
+        }
+        if different.is_empty() && !compared {
+            let python = self.python.display();
+            return Err(Failure::BadInput(format!(
+                "nothing was compared, for `{python}` has none of the programs: install one, or give another Python with --python"
+            )));
         }
         if different.is_empty() {
             return Ok(());

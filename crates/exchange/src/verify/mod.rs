@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use undertone_metrics::{ErrorRate, wer};
+use undertone_model::whisper::GenerationConfig;
 
 /// Program that a model is exported for. Each is run by Python, as the package of that name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,24 @@ pub struct Clip {
     pub reference: String,
     /// Transcript of the model here.
     pub text: String,
+}
+
+/// Language and task of a multilingual model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// Code of the language, such as `en`.
+    pub language: String,
+    /// `transcribe` or `translate`.
+    pub task: String,
+}
+
+impl Prompt {
+    /// Returns what a model is given here when nothing else is asked for; `None` for a model of one language.
+    pub fn of(generation: &GenerationConfig) -> Option<Self> {
+        let language = generation.language.clone().unwrap_or_else(|| "en".into());
+        let task = generation.task.clone().unwrap_or_else(|| "transcribe".into());
+        generation.is_multilingual.then_some(Self { language, task })
+    }
 }
 
 /// Transcripts of one program.
@@ -98,8 +117,7 @@ enum Answer {
     Transcripts { version: String, texts: Vec<String>, seconds: f64 },
 }
 
-/// Transcribes clips with another program. `model` is the exported folder or file; `language` is a code for
-/// multilingual models.
+/// Transcribes clips with another program. `model` is the exported folder or file.
 ///
 /// # Errors
 /// When the program is not installed in that Python, or fails.
@@ -108,11 +126,12 @@ pub fn transcribe(
     python: &Path,
     model: &Path,
     clips: &[Clip],
-    language: Option<&str>,
+    prompt: Option<&Prompt>,
 ) -> Result<Transcripts, VerifyError> {
     let folder = write_clips(clips)?;
     let mut command = Command::new(python);
-    command.args(["-c", PROGRAMS, program.name()]).arg(model).arg(folder.path()).arg(language.unwrap_or_default());
+    command.args(["-c", PROGRAMS, program.name()]).arg(model).arg(folder.path());
+    command.args(prompt.into_iter().flat_map(|prompt| [&prompt.language, &prompt.task]));
     let start = |source| VerifyError::Python { python: python.to_owned(), source };
     let output = command.stdin(Stdio::null()).output().map_err(start)?;
     if !output.status.success() {
@@ -218,6 +237,17 @@ mod tests {
         assert_eq!(found.error_rate(&clips), Some(1.0 / 3.0));
         assert_eq!(differences(&found, &clips), "a.wav\n  here   three\n  there  tree\n");
         assert_eq!(transcripts(&[""]).error_rate(&[clip("", "")]), None);
+    }
+
+    #[test]
+    fn other_programs_are_given_the_language_and_task_that_are_taken_here() {
+        let mut generation = GenerationConfig::new(true);
+        let prompt = |language: &str, task: &str| Some(Prompt { language: language.into(), task: task.into() });
+        assert_eq!(Prompt::of(&generation), prompt("en", "transcribe"));
+        generation.language = Some("de".into());
+        generation.task = Some("translate".into());
+        assert_eq!(Prompt::of(&generation), prompt("de", "translate"));
+        assert_eq!(Prompt::of(&GenerationConfig::new(false)), None);
     }
 
     #[test]

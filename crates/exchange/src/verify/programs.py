@@ -1,10 +1,10 @@
 """Transcribes clips with another program and prints one line of JSON.
 
-Usage: programs.py PROGRAM MODEL CLIPS LANGUAGE
+Usage: programs.py PROGRAM MODEL CLIPS [LANGUAGE TASK]
 
 PROGRAM is transformers, ctranslate2, faster-whisper or whisper.cpp; MODEL is the exported folder or file. CLIPS is a folder of raw
-samples (f32 in the machine's order, one channel, 16 kHz), one file a clip. LANGUAGE is a code, or empty for a model of
-one language. The line has `version`, `texts` in the order of the files' names and `seconds`; or `missing`, the name of a
+samples (f32 in the machine's order, one channel, 16 kHz), one file a clip. LANGUAGE is a code and TASK
+transcribe or translate, for a multilingual model. The line has `version`, `texts` in the order of the files' names and `seconds`; or `missing`, the name of a
 package that is not installed.
 """
 
@@ -16,14 +16,14 @@ import time
 import warnings
 
 
-def transformers(model, clips, language):
+def transformers(model, clips, language, task):
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     network = transformers.WhisperForConditionalGeneration.from_pretrained(model, dtype=torch.float32).eval()
     processor = transformers.WhisperProcessor.from_pretrained(model)
-    options = {"language": language, "task": "transcribe"} if language else {}
+    options = {"language": language, "task": task} if language else {}
 
     def transcribe(samples):
         features = processor(samples, sampling_rate=16000, return_tensors="pt").input_features
@@ -43,12 +43,12 @@ def converted(model, folder):
     return output
 
 
-def ctranslate2(model, clips, language):
+def ctranslate2(model, clips, language, task):
     import ctranslate2
     import transformers
 
     processor = transformers.WhisperProcessor.from_pretrained(model)
-    tokens = [f"<|{language}|>", "<|transcribe|>"] if language else []
+    tokens = [f"<|{language}|>", f"<|{task}|>"] if language else []
     prompt = ["<|startoftranscript|>", *tokens, "<|notimestamps|>"]
     with tempfile.TemporaryDirectory() as folder:
         whisper = ctranslate2.models.Whisper(converted(model, folder), device="cpu", compute_type="float32")
@@ -62,7 +62,7 @@ def ctranslate2(model, clips, language):
         return version, [transcribe(clip) for clip in clips()]
 
 
-def faster_whisper(model, clips, language):
+def faster_whisper(model, clips, language, task):
     import ctranslate2
     import faster_whisper
 
@@ -71,7 +71,7 @@ def faster_whisper(model, clips, language):
 
         def transcribe(samples):
             segments, _ = whisper.transcribe(
-                samples, language=language or "en", beam_size=1, best_of=1, temperature=0.0,
+                samples, language=language or "en", task=task or "transcribe", beam_size=1, best_of=1, temperature=0.0,
                 condition_on_previous_text=False, without_timestamps=True,
             )
             return "".join(segment.text for segment in segments)
@@ -80,13 +80,14 @@ def faster_whisper(model, clips, language):
         return version, [transcribe(clip) for clip in clips()]
 
 
-def whisper_cpp(model, clips, language):
+def whisper_cpp(model, clips, language, task):
     import importlib.metadata
 
     from pywhispercpp.model import Model
 
     whisper = Model(
         model, redirect_whispercpp_logs_to=None, print_progress=False, print_realtime=False, language=language or "en",
+        translate=task == "translate",
         no_timestamps=True, single_segment=True, no_context=True, temperature_inc=0.0,
     )
     texts = ["".join(segment.text for segment in whisper.transcribe(clip)) for clip in clips()]
@@ -101,7 +102,7 @@ PROGRAMS = {
 }
 
 
-def main(program, model, folder, language):
+def main(program, model, folder, language=None, task=None):
     try:
         import numpy
     except ModuleNotFoundError as error:
@@ -109,7 +110,7 @@ def main(program, model, folder, language):
     files = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     start = time.monotonic()
     try:
-        version, texts = PROGRAMS[program](model, lambda: (numpy.fromfile(file, numpy.float32) for file in files), language)
+        version, texts = PROGRAMS[program](model, lambda: (numpy.fromfile(file, numpy.float32) for file in files), language, task)
     except ModuleNotFoundError as error:
         return {"missing": error.name}
     return {"version": version, "texts": texts, "seconds": time.monotonic() - start}

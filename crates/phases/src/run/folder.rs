@@ -247,6 +247,13 @@ pub(super) fn load_router(model: &mut TaskModel, expected: &Description, dir: &P
     Ok(())
 }
 
+/// Whether an adapter by itself is that of a task with a head, which is not in the adapter's folder but in the one that
+/// this module writes around it.
+pub(super) fn has_head(adapter: &Path) -> bool {
+    let around = adapter.parent().and_then(Path::parent);
+    around.and_then(|dir| describe(dir).ok()).is_some_and(|description| !description.heads.is_empty())
+}
+
 fn describe(dir: &Path) -> Result<Description, RunError> {
     let path = dir.join(DESCRIPTION);
     let error = |reason: String| RunError::Description { path: path.clone(), reason };
