@@ -3,6 +3,7 @@
 
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use undertone::store::{Dtype, HostTensor, write_tensors};
 use undertone_testing::{shared, skipped};
@@ -29,6 +30,41 @@ fn a_file_of_whisper_cpp_is_refused_where_it_cannot_be() {
     place.run(&ggml(&bf16, "nano.bin")).assert_refusal(&["bf16", "--dtype f16"]);
     assert_eq!(std::fs::read(place.path("mine.bin")).expect("read"), b"mine");
     assert!(!place.path("nano.bin").exists() && !place.path("model.bin").exists() && !place.path("none").exists());
+}
+
+/// A small model in the format of another program, in the folder of its fixtures.
+fn unpacked(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/exchange/src/fixtures").join(name);
+    let mut bytes = Vec::new();
+    let packed = std::fs::File::open(path).expect("a fixture");
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).expect("a packed file");
+    bytes
+}
+
+#[test]
+fn models_of_other_programs_are_models_here() {
+    let place = Place::default();
+    place.write("tiny.pt", unpacked("openai.pt.gz"));
+    place.run(&["export", "--model", "tiny.pt", "--out", "tiny"]).succeeded();
+    std::fs::create_dir(place.path("ct2")).expect("a folder");
+    place.write("ct2/model.bin", unpacked("float16.bin.gz"));
+    std::fs::copy(place.path("tiny/tokenizer.json"), place.path("ct2/tokenizer.json")).expect("copied");
+    place.run(&["export", "--model", "ct2", "--out", "same"]).succeeded();
+    let weights = |folder: &str| std::fs::read(place.path(folder).join("model.safetensors")).expect("weights");
+    assert!(weights("tiny") == weights("same"));
+
+    place.write("ct2/model.bin", &unpacked("float16.bin.gz")[..5000]);
+    place.write("wrong.pt", "no archive");
+    place.write("notes.txt", "no model");
+    let cases = [
+        ("ct2", ["ct2/model.bin", "ends early"]),
+        ("wrong.pt", ["wrong.pt", "ZIP"]),
+        ("notes.txt", ["notes.txt", "openai-whisper"]),
+    ];
+    for (model, named) in cases {
+        place.run(&["export", "--model", model, "--out", "none"]).assert_refusal(&named);
+    }
+    assert!(!place.path("none").exists());
 }
 
 #[test]

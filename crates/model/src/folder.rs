@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use undertone_store::{
-    Dtype, HostTensor, StoreError, TensorFile, TorchFile, parameters, replace_directory, write_tensors,
+    Dtype, HostTensor, StoreError, TensorFile, TensorSource, TorchFile, parameters, replace_directory, write_tensors,
 };
 
 /// Reason why a folder is not a model, or could not be written.
@@ -133,39 +133,18 @@ const SMALL_FILES: [(&str, u64); 12] = [
 
 /// Weights of a folder: one file, or shards with an index.
 pub(crate) struct Weights {
-    files: BTreeMap<String, WeightFile>,
+    files: BTreeMap<String, Box<dyn TensorSource>>,
     /// File of each tensor; empty if there is one file.
     index: BTreeMap<String, String>,
     origin: PathBuf,
 }
 
-/// A file of weights.
-enum WeightFile {
-    Safetensors(TensorFile),
-    Torch(TorchFile),
-}
-
-impl WeightFile {
-    fn open(path: &Path) -> Result<Self, StoreError> {
-        match path.extension().is_some_and(|extension| extension == "bin") {
-            true => TorchFile::open(path).map(Self::Torch),
-            false => TensorFile::open(path).map(Self::Safetensors),
-        }
-    }
-
-    fn shape(&self, name: &str) -> Option<&[usize]> {
-        match self {
-            Self::Safetensors(file) => file.shape(name),
-            Self::Torch(file) => file.shape(name),
-        }
-    }
-
-    fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
-        match self {
-            Self::Safetensors(file) => file.read(name),
-            Self::Torch(file) => file.read(name),
-        }
-    }
+/// Opens a file of weights: torch's format by its ending, else safetensors.
+fn open_weights(path: &Path) -> Result<Box<dyn TensorSource>, StoreError> {
+    Ok(match path.extension().is_some_and(|extension| extension == "bin") {
+        true => Box::new(TorchFile::open(path)?),
+        false => Box::new(TensorFile::open(path)?),
+    })
 }
 
 impl Weights {
@@ -194,7 +173,7 @@ impl Weights {
                 return Err(malformed(format!("`{name}` is not the name of a file in this folder")));
             }
             if !files.contains_key(name) {
-                files.insert(name.clone(), WeightFile::open(&dir.join(name))?);
+                files.insert(name.clone(), open_weights(&dir.join(name))?);
             }
         }
         Ok(Self { files, index, origin: index_path })
@@ -202,27 +181,28 @@ impl Weights {
 
     /// Opens the weights of one file.
     pub(crate) fn single(path: &Path) -> Result<Self, FolderError> {
-        let files = BTreeMap::from([(WEIGHTS.to_owned(), WeightFile::open(path)?)]);
+        let files = BTreeMap::from([(WEIGHTS.to_owned(), open_weights(path)?)]);
         Ok(Self { files, index: BTreeMap::new(), origin: path.to_owned() })
     }
 
-    /// Shape of a tensor, if there is one of that name.
-    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+    /// Returns the file in which a tensor should be.
+    fn file_of(&self, name: &str) -> Option<&dyn TensorSource> {
+        let file = if self.index.is_empty() { WEIGHTS } else { self.index.get(name)? };
+        self.files.get(file).map(|file| &**file)
+    }
+}
+
+impl TensorSource for Weights {
+    fn origin(&self) -> &Path {
+        &self.origin
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
         self.file_of(name)?.shape(name)
     }
 
-    /// Creates the error for a missing tensor.
-    pub(crate) fn missing(&self, name: &str) -> StoreError {
-        StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.origin.display()) }
-    }
-
-    pub(crate) fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
+    fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
         self.file_of(name).ok_or_else(|| self.missing(name))?.read(name)
-    }
-
-    /// Returns the file in which a tensor should be.
-    fn file_of(&self, name: &str) -> Option<&WeightFile> {
-        self.files.get(if self.index.is_empty() { WEIGHTS } else { self.index.get(name)? })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tensors that a configuration describes, without allocating any.
 
-use crate::folder::{FolderError, Weights, WrongSize};
+use crate::folder::{FolderError, WrongSize};
 use std::path::Path;
-use undertone_store::StoreError;
+use undertone_store::{StoreError, TensorSource};
 
 /// A tensor of a model: its path, and the lengths of its axes, each with its configuration key; an empty key means
 /// none.
@@ -47,7 +47,7 @@ pub(crate) fn norm(path: &str, width: Axis) -> [Asked; 2] {
 /// Names the first tensor that is missing or has another shape, and the configuration key that contradicts it.
 pub(crate) fn compare(
     dir: &Path,
-    weights: &Weights,
+    weights: &dyn TensorSource,
     asked: impl Iterator<Item = Asked>,
     names: impl Fn(&str) -> Vec<String>,
 ) -> Result<(), FolderError> {
@@ -58,10 +58,10 @@ pub(crate) fn compare(
             return Err(FolderError::Weights { path: dir.to_owned(), source: weights.missing(&name) });
         };
         let expected = asked.shape();
-        if expected == *found {
+        if expected == found {
             continue;
         }
-        let (name, found) = (name.clone(), found.to_vec());
+        let name = name.clone();
         let differs =
             |((key, length), there): (&Axis, &usize)| (length != there && !key.is_empty()).then_some((*key, *length));
         let culprit = asked.axes.iter().zip(&found).find_map(differs).filter(|_| found.len() == expected.len());

@@ -1,6 +1,7 @@
 //! Error of a model or a dataset that is not available.
 
 use std::path::PathBuf;
+use undertone_exchange::ExchangeError;
 use undertone_hub::HubError;
 use undertone_model::whisper::{BUNDLED, FolderError, TokenizerError, WhisperConfigError};
 use undertone_tasks::TextError;
@@ -14,13 +15,16 @@ pub enum SourceError {
     NotBundled(String),
     /// The path of a Whisper is no folder.
     #[error(
-        "`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json) \
-         or a bundled model ({}; in a configuration as `model.source.bundled`)", .0.display(), BUNDLED.join(", ")
+        "`{}` is no model: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json), \
+         a file or folder of whisper.cpp, openai-whisper or CTranslate2, or a bundled model ({}; in a configuration as `model.source.bundled`)", .0.display(), BUNDLED.join(", ")
     )]
     NoWhisper(PathBuf),
     /// The folder holds no valid model.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The file of another program holds no valid model.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
     /// The base of an adapter is an adapter, too.
     #[error(
         "`{}` is an adapter for `{}`, which is an adapter, too: merge that one first, with `export --model`", folder.display(),

@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::header::Header;
-use crate::host::{Dtype, HostTensor, decode};
+use crate::host::{Dtype, HostTensor, TensorSource, decode};
 use crate::lock::DirectoryLock;
 use crate::temporary::{is_temporary, new_directory, new_file, old_directory};
 use memmap2::Mmap;
@@ -10,13 +10,14 @@ use safetensors::tensor::TensorView;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 /// An open safetensors file, memory-mapped.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
-    map: Mmap,
+    map: MappedFile,
     header: Header,
 }
 
@@ -27,7 +28,7 @@ impl TensorFile {
     /// When the file is missing, cut short or of another format.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let format = |reason: String| StoreError::Format { path: path.to_owned(), reason };
-        let map = map(path, format)?;
+        let map = MappedFile::open(path, format)?;
         let header = Header::read(&map).map_err(format)?;
         Ok(Self { path: path.to_owned(), map, header })
     }
@@ -47,10 +48,7 @@ impl TensorFile {
     /// # Errors
     /// When it is missing or not a float tensor.
     pub fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
-        let (info, place) = self.header.find(name).ok_or_else(|| StoreError::Missing {
-            name: name.to_owned(),
-            origin: format!("`{}`", self.path.display()),
-        })?;
+        let (info, place) = self.header.find(name).ok_or_else(|| self.missing(name))?;
         let data = decode(info.dtype, &self.map[place]).ok_or_else(|| StoreError::Type {
             name: name.to_owned(),
             path: self.path.clone(),
@@ -60,9 +58,44 @@ impl TensorFile {
     }
 }
 
-/// Maps a file of weights into memory. `format` is the error of something that is no file.
+impl TensorSource for TensorFile {
+    fn origin(&self) -> &Path {
+        &self.path
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        Self::shape(self, name).map(<[usize]>::to_vec)
+    }
+
+    fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
+        Self::read(self, name)
+    }
+}
+
+/// A file of weights, mapped into memory.
+#[derive(Debug)]
+pub struct MappedFile(Mmap);
+
+impl MappedFile {
+    /// Maps a file. `format` makes the error for something that is no file.
+    ///
+    /// # Errors
+    /// When it is missing, or no file.
+    pub fn open(path: &Path, format: impl Fn(String) -> StoreError) -> Result<Self, StoreError> {
+        map(path, format).map(Self)
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 #[allow(unsafe_code)]
-pub(crate) fn map(path: &Path, format: impl Fn(String) -> StoreError) -> Result<Mmap, StoreError> {
+fn map(path: &Path, format: impl Fn(String) -> StoreError) -> Result<Mmap, StoreError> {
     let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
     // Opening a pipe would block until another process writes into it.
     if !std::fs::metadata(path).map_err(io)?.is_file() {

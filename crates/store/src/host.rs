@@ -1,8 +1,10 @@
 //! Tensors in host memory.
 
+use crate::error::StoreError;
 use burn::tensor::{Device, Tensor, TensorData};
 use half::{bf16, f16};
 use safetensors::Dtype as FileDtype;
+use std::path::Path;
 
 /// A float tensor in host memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +30,26 @@ impl<const D: usize> From<Tensor<D>> for HostTensor {
         let shape = tensor.dims().to_vec();
         // Parameters are f32 by design; a cast covers modules that were cast as a whole.
         Self { shape, data: tensor.try_into_vec_as().expect("parameters are floats") }
+    }
+}
+
+/// Tensors by name, each read when it is asked for.
+pub trait TensorSource {
+    /// File or folder that the tensors come from.
+    fn origin(&self) -> &Path;
+
+    /// Shape of a tensor by name, without reading it. `None` if there is no such tensor.
+    fn shape(&self, name: &str) -> Option<Vec<usize>>;
+
+    /// Reads one tensor as f32.
+    ///
+    /// # Errors
+    /// When it is missing, not a float tensor, or damaged.
+    fn read(&self, name: &str) -> Result<HostTensor, StoreError>;
+
+    /// Returns the error for a missing tensor.
+    fn missing(&self, name: &str) -> StoreError {
+        StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.origin().display()) }
     }
 }
 

@@ -34,10 +34,10 @@ mod visit;
 
 pub use error::StoreError;
 pub use file::{
-    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_streamed,
-    write_tensors,
+    MappedFile, TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory,
+    write_streamed, write_tensors,
 };
-pub use host::{Dtype, HostTensor};
+pub use host::{Dtype, HostTensor, TensorSource};
 pub use lock::{DirectoryLock, LockError};
 pub use parameters::{
     ParameterInfo, frozen_checksum, load_parameters, load_trainable, parameter_infos, parameters, set_trainable,

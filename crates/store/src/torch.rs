@@ -4,21 +4,21 @@ mod pickle;
 mod zip;
 
 use crate::error::StoreError;
-use crate::file::map;
-use crate::host::{HostTensor, decode};
-use memmap2::Mmap;
-use pickle::Stored;
+use crate::file::MappedFile;
+use crate::host::{HostTensor, TensorSource, decode};
+use pickle::{Content, Stored};
 use safetensors::Dtype as FileDtype;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// An open file of torch, memory-mapped.
+/// An open file of torch, memory-mapped. A tensor in a dictionary in the file's dictionary has both keys as its name, with a
+/// dot between them.
 #[derive(Debug)]
 pub struct TorchFile {
     path: PathBuf,
-    map: Mmap,
-    tensors: HashMap<String, Stored>,
+    map: MappedFile,
+    content: Content,
     /// Place of each storage by its key.
     storages: HashMap<String, Range<usize>>,
 }
@@ -30,30 +30,35 @@ impl TorchFile {
     /// When the file is missing, cut short, of another format, or describes anything but tensors.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let format = |reason: String| StoreError::Torch { path: path.to_owned(), reason };
-        let map = map(path, format)?;
+        let map = MappedFile::open(path, format)?;
         let entries = zip::entries(&map).map_err(format)?;
         let described = entries.iter().find_map(|(name, place)| Some((name.strip_suffix("data.pkl")?, place)));
         let (folder, place) = described.ok_or_else(|| format("it has no data.pkl".into()))?;
-        let tensors = pickle::tensors(&map[place.clone()]).map_err(format)?.into_iter().collect();
+        let content = pickle::read(&map[place.clone()]).map_err(format)?;
         let folder = format!("{folder}data/");
         let key =
             |(name, place): (&String, &Range<usize>)| Some((name.strip_prefix(&folder)?.to_owned(), place.clone()));
         let storages = entries.iter().filter_map(key).collect();
-        Ok(Self { path: path.to_owned(), map, tensors, storages })
+        Ok(Self { path: path.to_owned(), map, content, storages })
     }
 
-    /// Shape of a tensor by name. `None` if there is no such tensor.
-    pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.tensors.get(name).map(|stored| stored.shape.as_slice())
+    /// A whole number in the file, by its name.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.content.numbers.get(name).copied()
+    }
+}
+
+impl TensorSource for TorchFile {
+    fn origin(&self) -> &Path {
+        &self.path
     }
 
-    /// Reads one tensor as f32.
-    ///
-    /// # Errors
-    /// When it is missing, not a float tensor, or beyond its storage.
-    pub fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
-        let missing = || StoreError::Missing { name: name.to_owned(), origin: format!("`{}`", self.path.display()) };
-        let stored = self.tensors.get(name).ok_or_else(missing)?;
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.content.tensors.get(name).map(|stored| stored.shape.clone())
+    }
+
+    fn read(&self, name: &str) -> Result<HostTensor, StoreError> {
+        let stored = self.content.tensors.get(name).ok_or_else(|| self.missing(name))?;
         let format =
             |what: &str| StoreError::Torch { path: self.path.clone(), reason: format!("tensor `{name}` {what}") };
         let (dtype, width) = match stored.kind.as_str() {
@@ -118,6 +123,7 @@ mod tests {
 
     // Made by `torch/fixtures/make.py`.
     const SMALL: &[u8] = include_bytes!("torch/fixtures/small.bin");
+    const NESTED: &[u8] = include_bytes!("torch/fixtures/nested.bin");
     const RUN: &[u8] = include_bytes!("torch/fixtures/run.bin");
 
     fn opened(bytes: &[u8]) -> Result<TorchFile, StoreError> {
@@ -138,9 +144,17 @@ mod tests {
         assert_eq!(read("turned"), HostTensor { shape: vec![4, 3], data: turned.to_vec() });
         assert_eq!((read("half").data, read("brain").data), (vec![0.5, -2.0], vec![1.0, 3.0]));
         assert_eq!((read("double").data, read("parameter").data), (vec![0.25], vec![1.5]));
-        assert_eq!(file.shape("matrix"), Some([3, 4].as_slice()));
+        assert_eq!(file.shape("matrix"), Some(vec![3, 4]));
         assert!(matches!(file.read("whole"), Err(StoreError::Type { .. })));
         assert!(matches!(file.read("other"), Err(StoreError::Missing { .. })));
+    }
+
+    #[test]
+    fn dictionaries_in_the_dictionary_are_read_from_a_large_archive() {
+        assert!(NESTED.windows(4).any(|bytes| bytes == b"PK\x06\x06"), "numbers of 64 bits");
+        let file = opened(NESTED).expect("a file");
+        assert_eq!(file.read("weights.row").expect("read").data, [0.0, 1.0]);
+        assert_eq!((file.number("dims.n_mels"), file.number("step"), file.number("dims")), (Some(80), Some(7), None));
     }
 
     #[test]
@@ -163,13 +177,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damage_is_read_or_refused(places in proptest::collection::vec((0..SMALL.len(), any::<u8>()), 1..6)) {
-            let mut bytes = SMALL.to_vec();
-            places.into_iter().for_each(|(place, byte)| bytes[place] = byte);
+        fn damage_is_read_or_refused(
+            places in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            nested in any::<bool>(),
+        ) {
+            let mut bytes = if nested { NESTED } else { SMALL }.to_vec();
+            for (place, byte) in places {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
             if let Ok(file) = opened(&bytes) {
-                for name in ["matrix", "row", "turned", "half", "brain", "double", "parameter"] {
+                for name in ["matrix", "row", "turned", "half", "brain", "double", "parameter", "weights.row"] {
                     let elements = file.read(name).map_or(0, |tensor| tensor.data.len());
-                    prop_assert!(elements <= SMALL.len());
+                    prop_assert!(elements <= bytes.len());
                 }
             }
         }

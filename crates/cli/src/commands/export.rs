@@ -21,7 +21,7 @@ struct What {
     #[arg(long)]
     run: Option<PathBuf>,
     /// A model: whisper-nano-cw, which is bundled; a folder in the Hugging Face layout, or of an adapter that PEFT saved;
-    /// or a name on the hub
+    /// a file of whisper.cpp or openai-whisper; a folder of CTranslate2; or a name on the hub
     #[arg(long)]
     model: Option<PathBuf>,
 }
@@ -123,8 +123,8 @@ fn write_ggml(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
         );
     }
     ggml::write(&args.out, &whole_model(args, choice)?, dtype).map_err(|error| match error {
-        ExchangeError::Unfit { .. } => Failure::bad_input(error),
         ExchangeError::Store(_) => Failure::Machine(error.to_string()),
+        error => Failure::bad_input(error),
     })
 }
 

@@ -16,7 +16,8 @@ use undertone::phases::{LiveTranscriber, Passage, Transcriber};
 #[derive(clap::Args)]
 pub struct Args {
     /// Model: whisper-nano-cw, which is bundled and reads Morse code; the directory of a run or of one of its stages,
-    /// for its best model; a folder in the Hugging Face layout, or of an adapter that PEFT saved; or a name on the hub
+    /// for its best model; a folder in the Hugging Face layout, or of an adapter that PEFT saved; a file of whisper.cpp or
+    /// openai-whisper; a folder of CTranslate2; or a name on the hub
     #[arg(long, default_value = "whisper-nano-cw")]
     model: PathBuf,
     /// Language code for multilingual models; the model's own default if not given

@@ -41,6 +41,51 @@ pub(super) fn q5_0(data: &[f32]) -> Vec<u8> {
     bytes
 }
 
+/// Decodes a block of a scale and 32 signed bytes.
+pub(super) fn eight_bits(block: &[u8]) -> [f32; BLOCK] {
+    let scale = half(block, 0);
+    std::array::from_fn(|at| f32::from(block[2 + at] as i8) * scale)
+}
+
+/// Decodes a block of 4 bits a value: a scale, and the minimum if it has one; without it the number 8 stands for zero.
+pub(super) fn four_bits(block: &[u8], has_minimum: bool) -> [f32; BLOCK] {
+    let (scale, minimum, numbers) = scaled(block, has_minimum);
+    std::array::from_fn(|at| match minimum {
+        Some(minimum) => f32::from(nibble(numbers, at)) * scale + minimum,
+        None => (f32::from(nibble(numbers, at)) - 8.0) * scale,
+    })
+}
+
+/// Decodes a block of 5 bits a value: a scale, and the minimum if it has one; without it the number 16 stands for zero.
+pub(super) fn five_bits(block: &[u8], has_minimum: bool) -> [f32; BLOCK] {
+    let (scale, minimum, rest) = scaled(block, has_minimum);
+    let (fifth_bits, numbers) = rest.split_at(4);
+    std::array::from_fn(|at| {
+        let number = f32::from(nibble(numbers, at) | (fifth_bits[at / 8] >> (at % 8) & 1) << 4);
+        match minimum {
+            Some(minimum) => number * scale + minimum,
+            None => (number - 16.0) * scale,
+        }
+    })
+}
+
+/// Splits a block into scale, minimum if it has one, and the rest.
+fn scaled(block: &[u8], has_minimum: bool) -> (f32, Option<f32>, &[u8]) {
+    match has_minimum {
+        true => (half(block, 0), Some(half(block, 2)), &block[4..]),
+        false => (half(block, 0), None, &block[2..]),
+    }
+}
+
+fn half(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Returns the lower four bits of the number at a place.
+fn nibble(numbers: &[u8], at: usize) -> u8 {
+    if at < BLOCK / 2 { numbers[at] & 15 } else { numbers[at - BLOCK / 2] >> 4 }
+}
+
 /// Returns the first value of largest magnitude.
 fn largest(block: &[f32; BLOCK]) -> f32 {
     block.iter().fold(0.0, |largest: f32, value| if value.abs() > largest.abs() { *value } else { largest })
@@ -55,24 +100,6 @@ fn inverse(scale: f32) -> f32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn scale(block: &[u8]) -> f32 {
-        f16::from_le_bytes([block[0], block[1]]).to_f32()
-    }
-
-    fn decode_q8_0(block: &[u8]) -> Vec<f32> {
-        block[2..].iter().map(|byte| f32::from(*byte as i8) * scale(block)).collect()
-    }
-
-    fn decode_q5_0(block: &[u8]) -> Vec<f32> {
-        let high = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
-        let number = |at: usize| {
-            let byte = block[6 + at % 16];
-            let low = if at < 16 { byte & 15 } else { byte >> 4 };
-            f32::from(low) + if high >> at & 1 == 1 { 16.0 } else { 0.0 }
-        };
-        (0..BLOCK).map(|at| (number(at) - 16.0) * scale(block)).collect()
-    }
 
     #[test]
     fn a_block_of_8_bits_is_the_one_worked_out_by_hand() {
@@ -98,13 +125,27 @@ mod tests {
         // 0, 15, 31, 31, then 16 for each zero; and 13 at place 16.
         assert_eq!(bytes[2..6], 0b1111_1111_1111_1110_1111_1111_1111_1100u32.to_le_bytes());
         assert_eq!(bytes[6..11], [0xD0, 0x0F, 0x0F, 0x0F, 0x00]);
-        assert_eq!(decode_q5_0(&bytes)[..4], [16.0, 1.0, -15.0, -15.0]);
+        assert_eq!(five_bits(&bytes, false)[..4], [16.0, 1.0, -15.0, -15.0]);
     }
 
     #[test]
     fn zeros_stay_zeros() {
-        assert_eq!(decode_q8_0(&q8_0(&[0.0; BLOCK])), [0.0; BLOCK]);
-        assert_eq!(decode_q5_0(&q5_0(&[0.0; BLOCK])), [0.0; BLOCK]);
+        assert_eq!(eight_bits(&q8_0(&[0.0; BLOCK])), [0.0; BLOCK]);
+        assert_eq!(five_bits(&q5_0(&[0.0; BLOCK]), false), [0.0; BLOCK]);
+    }
+
+    #[test]
+    fn blocks_with_a_minimum_are_the_ones_worked_out_by_hand() {
+        // Scale 2 and minimum -3; the first number is 5, the one half a block on 9.
+        let begin = [f16::from_f32(2.0).to_le_bytes(), f16::from_f32(-3.0).to_le_bytes()].concat();
+        let mut numbers = [0; BLOCK / 2];
+        numbers[0] = 0x95;
+        let four = four_bits(&[begin.as_slice(), &numbers].concat(), true);
+        assert_eq!((four[0], four[1], four[16]), (7.0, -3.0, 15.0));
+        let five = five_bits(&[begin.as_slice(), &[1, 0, 1, 0], &numbers].concat(), true);
+        assert_eq!((five[0], five[1], five[16]), (39.0, -3.0, 47.0));
+        let four = four_bits(&[&begin[..2], &numbers].concat(), false);
+        assert_eq!((four[0], four[1], four[16]), (-6.0, -16.0, 2.0));
     }
 
     proptest! {
@@ -113,10 +154,10 @@ mod tests {
             let largest = values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
             // The scale itself is rounded to f16, which moves the largest value by one part in 2048.
             let slack = largest / 2048.0 + 1e-6;
-            for (value, back) in values.iter().zip(decode_q8_0(&q8_0(&values))) {
+            for (value, back) in values.iter().zip(eight_bits(&q8_0(&values))) {
                 prop_assert!((value - back).abs() <= largest / 254.0 + slack, "{value} {back}");
             }
-            for (value, back) in values.iter().zip(decode_q5_0(&q5_0(&values))) {
+            for (value, back) in values.iter().zip(five_bits(&q5_0(&values), false)) {
                 // The end of the range opposite to the largest value has 15 steps and not 16.
                 let step = largest / 16.0;
                 let most = if value.abs() > 15.0 * step { step } else { step / 2.0 };

@@ -15,18 +15,23 @@
 mod blocks;
 mod dtype;
 mod fit;
-mod names;
+mod read;
 #[cfg(test)]
 mod tests;
 
-use crate::ExchangeError;
+use crate::{ExchangeError, names};
 pub use dtype::GgmlType;
+pub(crate) use read::matches;
+pub use read::read;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use undertone_data::features::{FREQUENCIES, mel_weights};
 use undertone_model::whisper::{PretrainedWhisper, WhisperConfig, WhisperTokenizer};
 use undertone_store::{HostTensor, write_streamed};
+
+/// Name of the format in messages.
+pub(crate) const NAME: &str = "whisper.cpp's format";
 
 /// First word of a file.
 const MAGIC: u32 = 0x6767_6d6c;

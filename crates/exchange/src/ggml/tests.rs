@@ -253,3 +253,53 @@ fn a_place_that_is_none_is_an_error_of_the_file_system() {
     let error = write(&dir.path().join("none/model.bin"), &whisper(small()), GgmlType::F16).expect_err("refused");
     assert!(matches!(&error, ExchangeError::Store(_)) && error.to_string().contains("none/model.bin"), "{error}");
 }
+
+#[test]
+fn a_file_is_read_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("model.bin");
+    let whisper = whisper(small());
+    let tensors = whisper.tensors();
+    for dtype in [GgmlType::F32, GgmlType::F16, GgmlType::Q8_0, GgmlType::Q5_0] {
+        write(&path, &whisper, dtype).expect("written");
+        let back = read(&path, &Device::default()).expect("a model");
+        assert_eq!(back.tokenizer.vocab_size(), 51864);
+        assert_eq!(back.tokenizer.token_bytes(300), whisper.tokenizer.token_bytes(300));
+        assert_eq!((back.config.d_model, back.config.decoder_attention_heads), (32, 4));
+        assert!(!back.generation.is_multilingual);
+        for (name, found) in back.tensors() {
+            let stored = stored_type(&names::of(&name).expect("a name"), found.shape.len(), dtype);
+            assert_eq!(found.shape, tensors[&name].shape, "{name}");
+            let encoded = stored.encode(&tensors[&name].data);
+            let number = stored.of_tensor() as usize;
+            let expected = dtype::Stored::of_number(number).expect("a type").decode(&encoded);
+            assert_eq!(found.data, expected, "{name} of {dtype:?}");
+        }
+        std::fs::remove_file(&path).expect("removed");
+    }
+}
+
+#[test]
+fn damaged_files_are_refused_in_a_sentence() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("model.bin");
+    write(&path, &whisper(small()), GgmlType::Q8_0).expect("written");
+    let whole = std::fs::read(&path).expect("read");
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("written");
+        read(&path, &Device::default()).expect_err("refused").to_string()
+    };
+    for length in [4, 40, 50, 1000, 70_000, 1_000_000, whole.len() - 1] {
+        assert!(refused(&whole[..length]).contains("ends early"), "{length}");
+    }
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        refused(&bytes)
+    };
+    // Vocabulary, width of the encoder, layers, bins.
+    assert!(changed(4, 0).contains("tokens, and OpenAI's have"));
+    assert!(changed(12, 33).contains("33 and 32"));
+    assert!(changed(20, 2).contains("encoder.layers.1"));
+    assert!(changed(40, 81).contains("num_mel_bins"));
+}

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_store::{Dtype, load_parameters};
+use undertone_store::{Dtype, TensorSource, load_parameters};
 
 /// A text encoder with all files of its folder.
 #[derive(Clone, Debug)]

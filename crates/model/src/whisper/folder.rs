@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
-use undertone_store::{Dtype, HostTensor, StoreError, load_parameters};
+use undertone_store::{Dtype, HostTensor, StoreError, TensorSource, load_parameters};
 
 /// A Whisper model with all files of its folder.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl PretrainedWhisper {
     pub fn load(dir: &Path, device: &Device) -> Result<Self, FolderError> {
         let files = folder::read_files(dir)?;
         let weights = Weights::open(dir)?;
-        Self::assemble(dir, files, device, &weights)
+        Self::of_tensors(dir, files, &weights, device)
     }
 
     /// Builds a model from the files of a folder held in memory, weights included.
@@ -81,14 +81,19 @@ impl PretrainedWhisper {
         let path = dir.path().join(WEIGHTS);
         std::fs::write(&path, weights).map_err(|source| FolderError::Io { path: path.clone(), source })?;
         let weights = Weights::single(&path)?;
-        Self::assemble(origin, files, device, &weights)
+        Self::of_tensors(origin, files, &weights, device)
     }
 
-    fn assemble(
+    /// Builds a model from the small files of a folder and weights under Hugging Face's names, which may come from a file of
+    /// another format. `dir` is their place in errors.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn of_tensors(
         dir: &Path,
         mut files: BTreeMap<String, Vec<u8>>,
+        weights: &dyn TensorSource,
         device: &Device,
-        weights: &Weights,
     ) -> Result<Self, FolderError> {
         let config_path = dir.join("config.json");
         let raw_config = object(&config_path, &required(&mut files, dir, "config.json")?)?;

@@ -124,9 +124,19 @@ impl WhisperTokenizer {
         timestamps: usize,
     ) -> Result<Self, TokenizerError> {
         let (vocab, merges) = vocabulary::train(texts, vocab_size).map_err(TokenizerError::Training)?;
-        let times = (0..timestamps).map(|step| format!("<|{}.{:02}|>", step / 50, step % 50 * 2));
-        let special = special_tokens(languages).into_iter().chain(times).collect();
-        Self::from_bytes(vocabulary::file(vocab, merges, true, special))
+        Self::from_bytes(vocabulary::file(vocab, merges, true, with_times(languages, timestamps)))
+    }
+
+    /// Creates a byte-level vocabulary from the bytes of its tokens, in the order in which they were merged, as tiktoken has
+    /// them. Special tokens follow as for [`train`](Self::train).
+    ///
+    /// # Errors
+    /// When two tokens are the same, or one is too long.
+    pub fn of_ranks(tokens: &[Vec<u8>], languages: &[&str], timestamps: usize) -> Result<Self, TokenizerError> {
+        let symbols: BTreeMap<u8, char> = byte_alphabet().collect();
+        let special = with_times(languages, timestamps);
+        let file = vocabulary::of_ranks(tokens, |byte| symbols[&byte], special).map_err(TokenizerError::Format)?;
+        Self::from_bytes(file)
     }
 
     /// Returns the file that this tokenizer was read from.
@@ -176,6 +186,13 @@ impl WhisperTokenizer {
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
         let symbols = self.inner.id_to_token(id)?;
         symbols.chars().map(|symbol| self.bytes_of.get(&symbol).copied()).collect()
+    }
+
+    /// Returns the bytes that a token of byte-level byte-pair encoding stands for. `None` if a character of it stands for no
+    /// byte.
+    pub fn spelled(token: &str) -> Option<Vec<u8>> {
+        let bytes: BTreeMap<char, u8> = byte_alphabet().map(|(byte, symbol)| (symbol, byte)).collect();
+        token.chars().map(|symbol| bytes.get(&symbol).copied()).collect()
     }
 
     /// Returns the tokens before the text: start, language and task in a multilingual model, no timestamps.
@@ -264,6 +281,12 @@ fn special_tokens(languages: &[&str]) -> Vec<String> {
     special.extend(["translate", "transcribe", "startoflm", "startofprev", "nospeech"].map(|t| format!("<|{t}|>")));
     special.push(NO_TIMESTAMPS.to_owned());
     special
+}
+
+/// Whisper's special tokens for the given languages, and those of `timestamps` times from 0 s on, 20 ms apart.
+fn with_times(languages: &[&str], timestamps: usize) -> Vec<String> {
+    let times = (0..timestamps).map(|step| format!("<|{}.{:02}|>", step / 50, step % 50 * 2));
+    special_tokens(languages).into_iter().chain(times).collect()
 }
 
 /// Characters that represent bytes in the vocabularies of GPT-2 and its successors: printable characters represent

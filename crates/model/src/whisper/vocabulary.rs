@@ -1,7 +1,7 @@
 //! Vocabularies of byte-pair encoding, trained or from the files of older programs, and the `tokenizer.json` around them.
 
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::NormalizerWrapper;
@@ -47,6 +47,53 @@ fn byte_level() -> ByteLevel {
 pub(super) fn file(vocab: Map<String, Value>, merges: Value, splits: bool, special: Vec<String>) -> Vec<u8> {
     let added = (vocab.len() as u64..).zip(special).map(|(id, token)| added_token(id, &token, true)).collect();
     file_with(vocab, merges, splits, added)
+}
+
+/// Longest token of a vocabulary by rank, in bytes. OpenAI's longest has 128.
+const LONGEST_TOKEN: usize = 1024;
+
+/// Returns the `tokenizer.json` of a byte-level vocabulary that is given as the bytes of its tokens, in the order in which they
+/// were merged. `symbol` spells a byte. Special tokens follow; those of times are ordinary ones in decoding, as in OpenAI's.
+pub(super) fn of_ranks(
+    tokens: &[Vec<u8>],
+    symbol: impl Fn(u8) -> char,
+    special: Vec<String>,
+) -> Result<Vec<u8>, String> {
+    let (vocab, merges) = with_merges(tokens, symbol)?;
+    let added = (vocab.len() as u64..).zip(special).map(|(id, token)| added_token(id, &token, !is_time(&token)));
+    Ok(file_with(vocab, merges, true, added.collect()))
+}
+
+/// Returns the symbols by id and the merges of a vocabulary by rank.
+fn with_merges(tokens: &[Vec<u8>], symbol: impl Fn(u8) -> char) -> Result<(Map<String, Value>, Value), String> {
+    let spell = |bytes: &[u8]| bytes.iter().map(|byte| symbol(*byte)).collect::<String>();
+    let ranks: HashMap<&[u8], usize> =
+        tokens.iter().enumerate().map(|(rank, token)| (token.as_slice(), rank)).collect();
+    if ranks.len() != tokens.len() {
+        return Err("two of its tokens are the same".into());
+    }
+    let (mut vocab, mut merges) = (Map::new(), Vec::new());
+    for (rank, token) in tokens.iter().enumerate() {
+        if token.len() > LONGEST_TOKEN {
+            return Err(format!("token {rank} has {} bytes, and none may have more than {LONGEST_TOKEN}", token.len()));
+        }
+        vocab.insert(spell(token), rank.into());
+        merges.extend(halves(token, rank, &ranks).map(|(a, b)| json!([spell(a), spell(b)])));
+    }
+    Ok((vocab, merges.into()))
+}
+
+/// Returns the two tokens that were merged to `token`: what is left when its bytes are merged by the tokens of lower rank.
+fn halves<'a>(token: &'a [u8], rank: usize, ranks: &HashMap<&[u8], usize>) -> Option<(&'a [u8], &'a [u8])> {
+    // Ends of the parts.
+    let mut ends: Vec<usize> = (0..=token.len()).collect();
+    while ends.len() > 3 {
+        let merged = |at: &usize| ranks.get(&token[ends[*at]..ends[at + 2]]).filter(|found| **found < rank);
+        let at = (0..ends.len() - 2).filter(|at| merged(at).is_some()).min_by_key(|at| merged(at))?;
+        ends.remove(at + 1);
+    }
+    let [start, middle, end] = ends[..] else { return None };
+    Some((&token[start..middle], &token[middle..end]))
 }
 
 /// Returns the `tokenizer.json` of a folder that has none, from the files that older programs write: `vocab.json` and
@@ -136,6 +183,42 @@ mod tests {
         assert!(of_files(&files(&[("vocab.json", VOCAB)])).is_none());
         let broken = of_files(&files(&[("vocab.json", "[]"), ("merges.txt", "")])).expect("a vocabulary");
         assert!(broken.expect_err("refused").contains("vocab.json"));
+    }
+
+    #[test]
+    fn merges_follow_from_ranks() {
+        let tokens =
+            ["a", "b", "c", "ab", "bc", "abc", "ca", "cab", "bcab", "xx"].map(|token| token.as_bytes().to_vec());
+        let (vocab, merges) = with_merges(&tokens, char::from).expect("a vocabulary");
+        assert_eq!(vocab["abc"], 5);
+        let expected = json!([["a", "b"], ["b", "c"], ["ab", "c"], ["c", "a"], ["c", "ab"], ["bc", "ab"], ["x", "x"]]);
+        assert_eq!(merges, expected);
+        let refused = |tokens: &[&[u8]]| {
+            let tokens: Vec<Vec<u8>> = tokens.iter().map(|token| token.to_vec()).collect();
+            with_merges(&tokens, char::from).expect_err("refused")
+        };
+        assert!(refused(&[b"a", b"a"]).contains("same"));
+        assert!(refused(&[b"", b""]).contains("same"), "OpenAI's multilingual vocabulary has one");
+        assert!(refused(&[&[7; 1025]]).contains("1025 bytes"));
+    }
+
+    #[test]
+    fn openais_vocabulary_by_rank_gives_the_ids_of_the_whole() {
+        let name = "models/whisper-tokenizer";
+        let Some(dir) = undertone_testing::shared(name) else { return };
+        let whole = WhisperTokenizer::from_bytes(std::fs::read(dir.join("tokenizer.json")).expect("read"));
+        let whole = whole.expect("a tokenizer");
+        let tokens: Vec<Vec<u8>> = (0..whole.end()).map(|id| whole.token_bytes(id).expect("bytes")).collect();
+        let by_id: BTreeMap<u32, String> = whole.languages().into_iter().map(|(token, id)| (id, token)).collect();
+        let languages: Vec<&str> = by_id.values().map(|token| token.trim_matches(['<', '|', '>'])).collect();
+        let ranked = WhisperTokenizer::of_ranks(&tokens, &languages, 1501).expect("a tokenizer");
+        assert_eq!((ranked.vocab_size(), ranked.languages()), (whole.vocab_size(), whole.languages()));
+        assert_eq!((ranked.start(), ranked.timestamp_begin()), (whole.start(), whole.timestamp_begin()));
+        for text in ["Printing, in 1450.", "  Đường đi 道 🙂\n\n", "don't  it's", "a\tb—c", "ẞ\u{301}e"] {
+            assert_eq!(ranked.encode(text).expect(text), whole.encode(text).expect(text), "{text:?}");
+        }
+        let timed = [ranked.timestamp_begin(), 50, ranked.end()];
+        assert_eq!(ranked.decode(&timed), whole.decode(&timed));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
+use undertone_exchange::Format;
 use undertone_hub::Hub;
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
@@ -116,7 +117,8 @@ pub(super) fn usual_lora() -> LoraConfig {
 pub struct ModelSource {
     /// Name of a model that comes with Undertone; there is one, which is the default.
     pub bundled: Option<String>,
-    /// Folder in the Hugging Face layout.
+    /// Folder in the Hugging Face layout, or of an adapter that PEFT saved; a file of whisper.cpp or openai-whisper; or a folder
+    /// of CTranslate2.
     pub path: Option<PathBuf>,
     /// Model on the Hugging Face hub, like `openai/whisper-tiny.en`. It is downloaded once and then read from the
     /// cache.
@@ -189,13 +191,13 @@ impl ModelConfig {
         adapter_of(self.lora.as_ref(), self.adapter.as_ref())
     }
 
-    /// Returns the configuration of the Whisper `name`: a folder, which may be that of an adapter by itself; the directory
-    /// of a run (for its best model, if that is a complete one); a bundled model; or a model on the hub, like
+    /// Returns the configuration of the Whisper `name`: a folder, which may be that of an adapter by itself; a file or folder
+    /// of [another program](Format); the directory of a run (for its best model, if that is a complete one); a bundled model; or a model on the hub, like
     /// `openai/whisper-tiny`. An existing folder takes precedence over a bundled model of its name, and over the hub.
     pub fn named(name: &Path) -> Self {
         let best = name.join("best");
         let path = if best.is_dir() && !name.join("config.json").exists() { best } else { name.to_owned() };
-        let source = match name.to_str().filter(|_| !path.is_dir()) {
+        let source = match name.to_str().filter(|_| !path.exists()) {
             Some(name) if BUNDLED.contains(&name) => ModelSource { bundled: Some(name.into()), ..Default::default() },
             Some(name) if is_on_hub(name) => ModelSource { hub: Some(name.into()), ..Default::default() },
             _ => return Self { path: Some(path), ..Self::default() },
@@ -325,6 +327,9 @@ impl ModelConfig {
             if is_adapter(&folder) {
                 return merged_adapter(&folder, device);
             }
+            if let Some(format) = Format::of(&folder) {
+                return Ok(format.read(&folder, device)?);
+            }
             self.backbone.check(&folder)?;
             return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
                 FolderError::NoFolder(path) => SourceError::NoWhisper(path),
@@ -362,7 +367,7 @@ fn merged_adapter(folder: &Path, device: &Device) -> Result<PretrainedWhisper, S
     let lora = PeftLora::open(folder)?;
     // PEFT writes a path as it was given, which may have been relative to the folder of the adapter.
     let beside = folder.join(&lora.base);
-    let base = if beside.is_dir() { beside } else { PathBuf::from(&lora.base) };
+    let base = if beside.exists() { beside } else { PathBuf::from(&lora.base) };
     if is_adapter(&base) {
         return Err(SourceError::AdapterOfAdapter { folder: folder.to_owned(), base });
     }

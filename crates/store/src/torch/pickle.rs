@@ -39,19 +39,47 @@ struct Machine {
     memo: HashMap<usize, usize>,
 }
 
-/// Returns the tensors by name that a pickle describes.
+/// What a file of torch holds, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub tensors: HashMap<String, Stored>,
+    /// Whole numbers, such as the dimensions of a model.
+    pub numbers: HashMap<String, i64>,
+}
+
+/// Returns what a pickle describes: a dictionary, and the dictionaries that are its values.
 ///
 /// # Errors
-/// A message, when it is cut short or holds anything but tensors.
-pub(crate) fn tensors(bytes: &[u8]) -> Result<Vec<(String, Stored)>, String> {
+/// A message, when it is cut short or names code.
+pub(crate) fn read(bytes: &[u8]) -> Result<Content, String> {
     let mut machine = Machine::default();
     let root = machine.run(&mut Input(bytes))?;
     let Value::Dict(items) = &machine.values[root] else { return Err("it holds no dictionary of tensors".into()) };
-    let pair = |(key, value): &(usize, usize)| match (&machine.values[*key], &machine.values[*value]) {
-        (Value::Text(name), Value::Tensor(stored)) => Some((name.clone(), stored.clone())),
-        _ => None,
-    };
-    Ok(items.iter().filter_map(pair).collect())
+    let mut content = Content::default();
+    for (key, value) in items {
+        let Value::Text(name) = &machine.values[*key] else { continue };
+        match &machine.values[*value] {
+            // No deeper: a dictionary can hold itself.
+            Value::Dict(inner) => {
+                for (key, value) in inner {
+                    let Value::Text(key) = &machine.values[*key] else { continue };
+                    content.add(format!("{name}.{key}"), &machine.values[*value]);
+                }
+            }
+            value => content.add(name.clone(), value),
+        }
+    }
+    Ok(content)
+}
+
+impl Content {
+    fn add(&mut self, name: String, value: &Value) {
+        match value {
+            Value::Tensor(stored) => drop(self.tensors.insert(name, stored.clone())),
+            Value::Int(number) => drop(self.numbers.insert(name, *number)),
+            _ => {}
+        }
+    }
 }
 
 struct Input<'a>(&'a [u8]);

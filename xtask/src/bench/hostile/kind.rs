@@ -43,6 +43,8 @@ pub enum Kind {
     Tokenizer,
     /// A Whisper's folder
     Whisper,
+    /// A Whisper in a file of openai-whisper or whisper.cpp, or in a folder of CTranslate2
+    Foreign,
     /// A BERT's or RoBERTa's folder
     Text,
     /// Adapters, heads and router of a run with tasks
@@ -60,8 +62,8 @@ pub enum Kind {
 
 impl Kind {
     /// Of 10,000 cases, how many are of which kind.
-    pub const SHARES: [(Self, u64); 18] = [
-        (Self::Yaml, 1200),
+    pub const SHARES: [(Self, u64); 19] = [
+        (Self::Yaml, 1000),
         (Self::Wav, 650),
         (Self::Flac, 750),
         (Self::Mp3, 800),
@@ -74,6 +76,7 @@ impl Kind {
         (Self::Safetensors, 500),
         (Self::Tokenizer, 400),
         (Self::Whisper, 500),
+        (Self::Foreign, 200),
         (Self::Text, 200),
         (Self::Tasks, 200),
         (Self::Run, 200),
@@ -89,6 +92,7 @@ impl Kind {
             Self::List | Self::Records => name.starts_with("list."),
             Self::Tasks => below("phase3") && below("best"),
             Self::Run => !below("best") && !name.ends_with(".html"),
+            Self::Foreign => name != "tokenizer.json",
             Self::Resume => below("checkpoints") || ["metrics.jsonl", "summary.json"].contains(&&*name),
             _ => true,
         }
@@ -107,6 +111,7 @@ impl Kind {
             Self::Safetensors => tensors(file),
             Self::Tokenizer => tokenizer(file),
             Self::Whisper => transcription(dir),
+            Self::Foreign => transcription(if file.ends_with("model.bin") { dir } else { file }),
             Self::Text => encoder(dir),
             Self::Tasks => answer(&dir.join("runs/two"), &dir.join("clip.wav")),
             Self::Run => view(&dir.join("runs/tiny")),

@@ -2,12 +2,16 @@
 
 use super::hub;
 use super::kind::Kind;
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::fmt::Display;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use undertone::cw::morse;
 use undertone::data::audio::write_wav;
+use undertone::exchange::ggml::{self, GgmlType};
+use undertone::exchange::openai;
 use undertone::model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer, bundled};
 use undertone::ops::DeviceSpec;
 use undertone::phases::Experiment;
@@ -59,6 +63,7 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
             seeds.write("nano", "tokenizer.json", &nano.unwrap_or_default())
         }
         Kind::Whisper => whispers(&seeds),
+        Kind::Foreign => foreign(&seeds),
         Kind::Text => ["bert", "roberta"].iter().try_for_each(|name| seeds.text_model(name)),
         Kind::Tasks => {
             seeds.train("two", TASKS)?;
@@ -224,6 +229,39 @@ fn whispers(seeds: &Folders) -> Result<(), Failure> {
         names.into_iter().map(|name| (name, json!("model-00001-of-00001.safetensors"))).collect();
     let index = json!({"metadata": {"total_size": 1}, "weight_map": map});
     seeds.write("sharded", "model.safetensors.index.json", format!("{index:#}").as_bytes())
+}
+
+/// Small Whispers in the formats of other programs.
+fn foreign(seeds: &Folders) -> Result<(), Failure> {
+    seeds.write("openai", "tiny.pt", &unpacked("openai.pt.gz")?)?;
+    let device = DeviceSpec::Cpu.resolve().map_err(failed)?;
+    let checkpoint = seeds.0.join("openai/tiny.pt");
+    let mut whisper = openai::read(&checkpoint, &device).map_err(failed)?;
+    for packed in ["float16", "int8"] {
+        seeds.write(packed, "model.bin", &unpacked(&format!("{packed}.bin.gz"))?)?;
+        seeds.write(packed, "tokenizer.json", whisper.tokenizer.to_bytes())?;
+    }
+    // The shortest window that whisper.cpp holds has 1500 positions.
+    let config = WhisperConfig {
+        max_source_positions: 1500,
+        d_model: 32,
+        encoder_ffn_dim: 128,
+        decoder_ffn_dim: 128,
+        ..whisper.config
+    };
+    whisper = PretrainedWhisper::init(config, whisper.tokenizer, whisper.generation, &device).map_err(failed)?;
+    [("f16", GgmlType::F16), ("q5_0", GgmlType::Q5_0)].into_iter().try_for_each(|(name, dtype)| {
+        std::fs::create_dir_all(seeds.0.join(name)).map_err(failed)?;
+        ggml::write(&seeds.0.join(name).join("tiny.bin"), &whisper, dtype).map_err(failed)
+    })
+}
+
+/// A fixture of the crate `exchange`, which are packed.
+fn unpacked(name: &str) -> Result<Vec<u8>, Failure> {
+    let file = std::fs::File::open(root().join("crates/exchange/src/fixtures").join(name)).map_err(failed)?;
+    let mut bytes = Vec::new();
+    GzDecoder::new(file).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// Code of the format, bits and channels of a WAV, and its sampling rate.

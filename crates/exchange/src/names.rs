@@ -1,4 +1,4 @@
-//! Names of tensors: Hugging Face's paths and whisper.cpp's names, which are those of OpenAI's own files.
+//! Names of tensors: Hugging Face's paths, and the names in OpenAI's own files, which whisper.cpp has as well.
 
 /// Tensors outside the blocks whose names differ.
 const OUTER: [(&str, &str); 7] = [
@@ -28,8 +28,8 @@ const PARTS: [(&str, &str); 13] = [
     ("final_layer_norm", "mlp_ln"),
 ];
 
-/// Returns whisper.cpp's name of a tensor, if it has one.
-pub(super) fn of(path: &str) -> Option<String> {
+/// Returns OpenAI's name of a tensor, if it has one.
+pub(crate) fn of(path: &str) -> Option<String> {
     if path.starts_with("encoder.conv") {
         return Some(path.to_owned());
     }
@@ -44,11 +44,11 @@ pub(super) fn of(path: &str) -> Option<String> {
 }
 
 /// Whether a tensor is the bias of a convolution, which whisper.cpp adds as a matrix of one column.
-pub(super) fn is_conv_bias(name: &str) -> bool {
+pub(crate) fn is_conv_bias(name: &str) -> bool {
     name.starts_with("encoder.conv") && name.ends_with(".bias")
 }
 
 /// Whether a tensor holds positions.
-pub(super) fn is_positions(name: &str) -> bool {
+pub(crate) fn is_positions(name: &str) -> bool {
     name.ends_with(".positional_embedding")
 }
