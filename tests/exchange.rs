@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use undertone::store::{Dtype, HostTensor, write_tensors};
 use undertone_testing::{shared, skipped};
+use undertone_tests::runs::two_tasks;
 use undertone_tests::{Place, write_model};
 
 /// A command that ends with the last argument, which is the output file.
@@ -185,4 +186,53 @@ fn whisper_tiny_en_is_read_elsewhere_as_it_is_here() {
         let line = table.lines().find(|line| line.starts_with(program)).unwrap_or_default();
         assert!(line.contains("5 of 5"), "{program}: {table}");
     }
+}
+
+#[test]
+fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
+    let place = Place::default();
+    place.write("two.yaml", two_tasks());
+    place.run(&["train", "--config", "two.yaml"]).succeeded();
+    undertone::data::audio::write_wav(&place.path("clip.wav"), &[0.1; 24_000]).expect("written");
+    let predict = |run: &str, more: &[&str]| {
+        let predict = ["predict", "--run", run, "--audio", "clip.wav", "--format", "json"];
+        place.run(&[&predict[..], more].concat())
+    };
+    let export = |more: &[&str]| place.run(&[&["export", "--run", "runs/two", "--format", "dynamo"], more].concat());
+    export(&["--out", "two", "--license", "mit"]).succeeded();
+    std::fs::create_dir(place.path("elsewhere")).expect("a folder");
+    std::fs::rename(place.path("two"), place.path("elsewhere/moved")).expect("moved");
+    for more in [&["--set", "router.gates=soft"][..], &["--task", "high"]] {
+        let [run, folder] = ["runs/two", "elsewhere/moved"].map(|run| predict(run, more).succeeded().stdout);
+        assert!(run == folder, "{run} {folder}");
+    }
+    for part in ["adapters/low/adapter_model", "adapters/high/adapter_model", "heads", "router"] {
+        let bytes =
+            |run: &str| std::fs::read(place.path(&format!("{run}/phase3/best/{part}.safetensors"))).expect(part);
+        assert!(bytes("runs/two") == bytes("elsewhere/moved"), "{part}");
+    }
+    let card = std::fs::read_to_string(place.path("elsewhere/moved/README.md")).expect("a card");
+    for part in ["license: mit", "`low`, `high`", "high.cer", "predict.py", "d_model: 16"] {
+        assert!(card.contains(part), "{part}: {card}");
+    }
+    let merge = ["export", "--run", "elsewhere/moved", "--task", "low", "--merge", "--out", "low"];
+    place.run(&merge).succeeded();
+    let card = std::fs::read_to_string(place.path("low/README.md")).expect("a card");
+    assert!(card.contains("for the task `low`") && card.contains("automatic-speech-recognition"), "{card}");
+
+    export(&["--out", "light", "--without-backbone"]).succeeded();
+    assert!(!place.path("light/backbone").exists());
+    assert_eq!(predict("light", &[]).succeeded().stdout, predict("runs/two", &[]).succeeded().stdout);
+    predict("light", &["--set", "seed=7"]).assert_refusal(&["other weights", "backbone.json", "model.path"]);
+    place.write("light/backbone.json", "{}");
+    predict("light", &[]).assert_refusal(&["light/backbone.json", "model"]);
+
+    export(&["--out", "x", "--task", "low"]).assert_refusal(&["--task", "all tasks"]);
+    export(&["--out", "x", "--dtype", "f16"]).assert_refusal(&["--dtype"]);
+    export(&["--out", "light"]).assert_refusal(&["`light`"]);
+    let whole = ["export", "--model", "whisper-nano-cw", "--format", "dynamo", "--out", "x"];
+    place.run(&whole).assert_refusal(&["--run"]);
+    std::fs::remove_file(place.path("runs/two/phase3/best/heads.safetensors")).expect("removed");
+    assert_ne!(export(&["--out", "x"]).status, Some(0));
+    assert!(!place.path("x").exists());
 }

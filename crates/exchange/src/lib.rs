@@ -20,6 +20,7 @@ mod error;
 pub mod ggml;
 mod names;
 pub mod openai;
+mod parts;
 mod read;
 pub mod verify;
 mod vocabulary;

@@ -2,7 +2,7 @@
 //!
 //! It has no vocabulary: its program knows OpenAI's, and so does this module. Code in such a file is never run.
 
-use crate::read::{Parts, begins_with};
+use crate::parts::{Parts, begins_with};
 use crate::{ExchangeError, names, vocabulary};
 use burn::tensor::Device;
 use std::path::Path;

@@ -4,6 +4,7 @@ use super::*;
 use burn::tensor::{Int, Tensor};
 use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::PathBuf;
 use undertone_store::HostTensor;
 

@@ -10,7 +10,8 @@ use undertone_store::{HostTensor, TensorFile};
 
 /// Name of the file that describes an adapter.
 pub const CONFIG: &str = "adapter_config.json";
-const WEIGHTS: &str = "adapter_model.safetensors";
+/// Name of the file of its tensors.
+pub const WEIGHTS: &str = "adapter_model.safetensors";
 
 /// Prefix of all names of tensors.
 const PREFIX: &str = "base_model.model.";

@@ -238,6 +238,19 @@ pub enum RunError {
         /// Backbone and tap in the configuration.
         expected: String,
     },
+    /// The backbone has other weights than the one that a folder was exported with.
+    #[error("`{found}` has other weights than `{expected}`, which `{}` was made with: give that one as `model.path`", path.display())]
+    OtherBackbone {
+        /// File that identifies the backbone.
+        path: PathBuf,
+        /// Backbone that it was made with.
+        expected: String,
+        /// Backbone that was loaded.
+        found: String,
+    },
+    /// The run has no tasks to put into one folder.
+    #[error("`{}` is a run without tasks: export it as a model or, with --format peft, as an adapter", .0.display())]
+    WithoutTasks(PathBuf),
     /// A folder of adapters has a router of another shape, or for other tasks.
     #[error("`{}` holds another router than the configuration describes: train phase 2 again, or set the configuration back", .0.display())]
     OtherRouter(PathBuf),

@@ -27,6 +27,7 @@ mod file;
 mod header;
 mod host;
 mod lock;
+mod mapped;
 mod parameters;
 mod temporary;
 mod torch;
@@ -34,11 +35,12 @@ mod visit;
 
 pub use error::StoreError;
 pub use file::{
-    MappedFile, TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory,
-    write_streamed, write_tensors,
+    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_streamed,
+    write_tensors,
 };
 pub use host::{Dtype, HostTensor, TensorSource};
 pub use lock::{DirectoryLock, LockError};
+pub use mapped::MappedFile;
 pub use parameters::{
     ParameterInfo, frozen_checksum, load_parameters, load_trainable, parameter_infos, parameters, set_trainable,
     trainable_parameters,

@@ -4,8 +4,8 @@ mod pickle;
 mod zip;
 
 use crate::error::StoreError;
-use crate::file::MappedFile;
 use crate::host::{HostTensor, TensorSource, decode};
+use crate::mapped::MappedFile;
 use pickle::{Content, Stored};
 use safetensors::Dtype as FileDtype;
 use std::collections::HashMap;

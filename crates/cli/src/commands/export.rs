@@ -3,6 +3,7 @@
 use crate::commands::data::refuse_to_replace;
 use crate::commands::verify;
 use crate::failure::Failure;
+use crate::program::load_run;
 use crate::say;
 use std::path::{Path, PathBuf};
 use undertone::data::clips::Clips;
@@ -11,8 +12,8 @@ use undertone::exchange::ggml::{self, GgmlType};
 use undertone::exchange::verify::Program;
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
-use undertone::phases::run::{Choice, Layout, load_whisper, merged};
-use undertone::store::{Dtype, StoreError, write_directory};
+use undertone::phases::run::{Choice, Layout, card, load_whisper, merged, package};
+use undertone::store::{Dtype, StoreError, write_atomically, write_directory};
 
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
@@ -31,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     what: What,
     /// Layout: `hf` is a folder that transformers and this program load, `peft` an adapter by itself, `ggml` a file of
-    /// whisper.cpp
+    /// whisper.cpp, `dynamo` all tasks of a run with their router and backbone
     #[arg(long, default_value = "hf")]
     format: Format,
     /// Merge the run's adapter into the weights
@@ -43,6 +44,12 @@ pub struct Args {
     /// Type of the stored weights, by default f32, and f16 with `--format ggml`
     #[arg(long)]
     dtype: Option<DtypeName>,
+    /// Identifier of the license for the model card, like apache-2.0
+    #[arg(long, requires = "run")]
+    license: Option<String>,
+    /// Leave the backbone out of the folder of `--format dynamo`, and write its checksum instead
+    #[arg(long, requires = "run")]
+    without_backbone: bool,
     /// Output directory; with `--format ggml` the output file
     #[arg(long)]
     out: PathBuf,
@@ -50,11 +57,12 @@ pub struct Args {
     verify: verify::Args,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     Hf,
     Peft,
     Ggml,
+    Dynamo,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -72,25 +80,61 @@ enum DtypeName {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     match args.format {
-        Format::Hf | Format::Peft => refuse_to_replace(&args.out)?,
+        Format::Hf | Format::Peft | Format::Dynamo => refuse_to_replace(&args.out)?,
         Format::Ggml => refuse_no_place(&args.out)?,
     }
+    check_options(args)?;
     let clips = args.verify.clips()?;
-    let choice = match (&args.what.run, &args.what.model) {
-        (Some(run), _) => Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?),
-        (None, _) => None,
+    let choice = match &args.what.run {
+        Some(run) if args.format != Format::Dynamo => {
+            Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?)
+        }
+        _ => None,
     };
     match args.format {
-        Format::Peft if clips.is_some() => {
-            let reason = "--verify runs whole models, and an adapter is not one: leave it out, or give --merge";
-            return Err(Failure::BadInput(reason.into()));
-        }
         Format::Peft => write_adapter(args, choice.as_ref())?,
         Format::Hf => write_folder(args, choice.as_ref())?,
         Format::Ggml => write_ggml(args, choice.as_ref())?,
+        Format::Dynamo => write_tasks(args)?,
     }
     say!("{}", args.out.display())?;
     clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), &clips))
+}
+
+/// Refuses options that have no effect on the format.
+fn check_options(args: &Args) -> Result<(), Failure> {
+    let given = |option: &'static str, is_given: bool| is_given.then_some(option);
+    let ineffective = match args.format {
+        Format::Hf => given("--without-backbone", args.without_backbone),
+        Format::Ggml => {
+            given("--without-backbone", args.without_backbone).or(given("--license", args.license.is_some()))
+        }
+        Format::Peft => given("--without-backbone", args.without_backbone)
+            .or(given("--license", args.license.is_some()))
+            .or(given("--verify", args.verify.is_asked())),
+        Format::Dynamo => given("--merge", args.merge)
+            .or(given("--task", args.task.is_some()))
+            .or(given("--dtype", args.dtype.is_some()))
+            .or(given("--verify", args.verify.is_asked())),
+    };
+    let Some(option) = ineffective else { return Ok(()) };
+    let reason = match args.format {
+        Format::Hf => "writes a whole model",
+        Format::Ggml => "writes a whole model, in a file that has no place for it",
+        Format::Peft => "writes an adapter by itself, and no whole model as --merge does",
+        Format::Dynamo => "writes all tasks of a run as they were trained",
+    };
+    Err(Failure::BadInput(format!("`{option}` has no effect: this format {reason}; leave it out")))
+}
+
+/// Writes all tasks of a run as one folder.
+fn write_tasks(args: &Args) -> Result<(), Failure> {
+    let Some(run) = &args.what.run else {
+        return Err(Failure::BadInput("--format dynamo writes the tasks of a run: give --run".into()));
+    };
+    let (experiment, device) = (load_run(run, &[])?, DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?);
+    let license = args.license.as_deref();
+    package(&experiment, !args.without_backbone, license, &args.out, &device).map_err(Failure::of_run)
 }
 
 /// Compares transcripts of what was written with those of the programs that read it. A folder is read back, so that
@@ -99,7 +143,7 @@ fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Fai
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
     let (whisper, programs) = match args.format {
         Format::Ggml => (whole_model(args, choice)?, Program::OF_GGML.as_slice()),
-        Format::Hf | Format::Peft => {
+        Format::Hf | Format::Peft | Format::Dynamo => {
             let read = load_whisper(&args.out, None, &device).map_err(Failure::of_run)?;
             (read, Program::OF_FOLDERS.as_slice())
         }
@@ -110,7 +154,10 @@ fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Fai
 /// Writes a complete model as a folder.
 fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let dtype = hf_type(args.dtype)?;
-    whole_model(args, choice)?.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))
+    whole_model(args, choice)?.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
+    let Some(choice) = choice else { return Ok(()) };
+    let card = card(choice, args.license.as_deref());
+    write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
 /// Writes a complete model as a file of whisper.cpp.

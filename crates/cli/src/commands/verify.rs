@@ -22,6 +22,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// Whether the comparison is asked for.
+    pub fn is_asked(&self) -> bool {
+        self.verify.is_some()
+    }
+
     /// Clips to compare transcripts of; `None` without `--verify`.
     ///
     /// # Errors

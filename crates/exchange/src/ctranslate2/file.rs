@@ -6,12 +6,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use undertone_store::{MappedFile, StoreError};
 
-use super::NAME;
 use crate::ExchangeError;
-use crate::read::Input;
+use crate::parts::Input;
 
 /// Versions of the layout that are read: since 4, a variable's type and bytes are in front of it.
 const VERSIONS: std::ops::RangeInclusive<usize> = 4..=6;
+
+/// Name of the format in messages.
+pub const NAME: &str = "CTranslate2's format";
 
 /// Name of the kind of model.
 const KIND: &str = "WhisperSpec";

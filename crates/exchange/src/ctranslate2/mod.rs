@@ -4,17 +4,15 @@
 mod file;
 mod names;
 
-use crate::read::Parts;
+use crate::parts::Parts;
 use crate::{ExchangeError, vocabulary};
 use burn::tensor::Device;
+pub(crate) use file::NAME;
 use file::Variables;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer};
 use undertone_store::{HostTensor, StoreError, TensorSource};
-
-/// Name of the format in messages.
-pub(crate) const NAME: &str = "CTranslate2's format";
 
 const WEIGHTS: &str = "model.bin";
 

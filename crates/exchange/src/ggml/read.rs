@@ -2,7 +2,7 @@
 
 use super::dtype::Stored;
 use super::{MAGIC, NAME};
-use crate::read::{Input, Parts, begins_with};
+use crate::parts::{Input, Parts, begins_with};
 use crate::{ExchangeError, names, vocabulary};
 use burn::tensor::Device;
 use std::collections::HashMap;

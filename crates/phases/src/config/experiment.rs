@@ -18,6 +18,9 @@ use undertone_train::ranks::launched;
 /// Name of the configuration file of a run.
 pub(crate) const CONFIG: &str = "config.yaml";
 
+/// Name of the folder of a backbone that is in the directory of its run.
+pub(crate) const BACKBONE: &str = "backbone";
+
 /// Configuration of an experiment: everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -233,6 +236,20 @@ impl Experiment {
         let directory = whole.as_deref().unwrap_or(directory);
         self.run.dir = directory.parent().map(Path::to_owned).unwrap_or_default();
         self.run.name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let inside = self.directory().join(BACKBONE);
+        if self.model.path.is_none()
+            && self.model.source.path.as_deref() == Some(Path::new(BACKBONE))
+            && inside.is_dir()
+        {
+            self.model.source.path = Some(inside);
+        }
+    }
+
+    /// Returns the name of the backbone in the descriptions of what was trained on it. A backbone in the directory of the
+    /// run has no other, so that the directory can be moved.
+    pub(crate) fn backbone_name(&self) -> String {
+        let own = self.model.source.path.as_ref().filter(|path| **path == self.directory().join(BACKBONE));
+        own.map_or_else(|| self.model.to_string(), |_| BACKBONE.to_owned())
     }
 
     /// Returns the directory of the run.

@@ -26,7 +26,7 @@ pub(crate) use adapter::{adapter_of, keys_of};
 pub use alignment::AlignmentConfig;
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
 pub use error::ConfigError;
-pub(crate) use experiment::CONFIG;
+pub(crate) use experiment::{BACKBONE, CONFIG};
 pub use experiment::{Experiment, LossConfig, RunConfig};
 pub use migrate_text::{Migrated, migrated};
 pub(crate) use model::is_adapter;

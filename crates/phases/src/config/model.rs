@@ -309,7 +309,7 @@ impl ModelConfig {
     }
 
     /// Returns the folder that holds the model, downloaded if it is on the hub; `None` if it has no folder.
-    fn folder(&self) -> Result<Option<PathBuf>, SourceError> {
+    pub(crate) fn folder(&self) -> Result<Option<PathBuf>, SourceError> {
         let source = &self.source;
         match (self.path.as_ref().or(source.path.as_ref()), &source.hub) {
             (Some(path), _) => Ok(Some(path.clone())),

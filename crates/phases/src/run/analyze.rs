@@ -106,15 +106,19 @@ fn check_tasks(experiment: &Experiment) -> Result<(), RunError> {
 /// Returns the newest finished phase and its model.
 pub(super) fn newest(setup: &Setup) -> Result<(Phase, TaskModel), RunError> {
     let experiment = &*setup.experiment;
-    for phase in [Phase::Joint, Phase::Router] {
-        if let Some(stage) = stages(experiment, phase).into_iter().find(StageSpec::is_complete) {
-            return Ok((phase, stage.best_model(setup)?));
-        }
+    if let Some((phase, stage)) = newest_routed(experiment) {
+        return Ok((phase, stage.best_model(setup)?));
     }
     if stages(experiment, Phase::Adapters).iter().all(StageSpec::is_complete) {
         return Ok((Phase::Adapters, adapters(setup)?));
     }
     Err(RunError::NothingTrained(experiment.directory()))
+}
+
+/// Returns the newest finished phase with a router, and its stage.
+pub(super) fn newest_routed(experiment: &Experiment) -> Option<(Phase, StageSpec)> {
+    let stage = |phase| Some((phase, stages(experiment, phase).into_iter().find(StageSpec::is_complete)?));
+    [Phase::Joint, Phase::Router].into_iter().find_map(stage)
 }
 
 /// Returns a model with the adapters and heads of phase 1.

@@ -7,10 +7,11 @@ use crate::config::{adapter_of, keys_of};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use undertone_model::adaptable::{adapter_parameters, load_adapter};
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
+use undertone_model::peft::{CONFIG, WEIGHTS};
 use undertone_model::router::RouterConfig;
 use undertone_store::{
     Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_atomically, write_directory,
@@ -124,6 +125,29 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
     })
 }
 
+/// Copies a folder, with another name for the backbone in its description.
+pub(super) fn copy(from: &Path, to: &Path, backbone: &str) -> Result<(), RunError> {
+    let mut description = describe(from)?;
+    let adapters = description.adapters.iter().map(|adapter| Path::new("adapters").join(&adapter.name));
+    let mut files: Vec<PathBuf> = adapters.flat_map(|dir| [dir.join(CONFIG), dir.join(WEIGHTS)]).collect();
+    files.push(HEADS.into());
+    // A stage without router, or with a frozen backbone, has none of these.
+    files.extend([ROUTER, BACKBONE].map(PathBuf::from).into_iter().filter(|name| from.join(name).exists()));
+    for name in files {
+        copy_file(&from.join(&name), &to.join(&name))?;
+    }
+    description.backbone = backbone.to_owned();
+    Ok(write_json(&to.join(DESCRIPTION), &description)?)
+}
+
+/// Copies a file into a directory that may not exist yet.
+pub(super) fn copy_file(from: &Path, to: &Path) -> Result<(), RunError> {
+    let io = |source| StoreError::Io { action: "copy", path: from.to_owned(), source };
+    to.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(io)?;
+    std::fs::copy(from, to).map_err(io)?;
+    Ok(())
+}
+
 /// Returns the name of a head's parameter in the file: the task's name replaces the kind of head.
 fn head_name(task: &str, path: &str) -> String {
     format!("{task}.{}", path.split_once('.').map_or(path, |(_, rest)| rest))
@@ -142,12 +166,12 @@ fn write_adapter(
     let prefix = model.backbone.peft_prefix();
     let maps = adapter_parameters(&mut *model.backbone, index);
     let config = peft_config(&adapter.adapter(), backbone, maps.keys().cloned().collect());
-    write_json(&dir.join("adapter_config.json"), &config)?;
+    write_json(&dir.join(CONFIG), &config)?;
     let mut named: BTreeMap<String, HostTensor> = BTreeMap::new();
     for (path, tensors) in maps {
         named.extend(tensors.into_iter().map(|(name, value)| (format!("{prefix}{path}.{name}"), value)));
     }
-    write_tensors(&dir.join("adapter_model.safetensors"), &named, Dtype::F32)
+    write_tensors(&dir.join(WEIGHTS), &named, Dtype::F32)
 }
 
 /// Returns the content of an adapter's `adapter_config.json`. Its targets are full paths, because adapters are above
@@ -200,7 +224,7 @@ pub(super) fn load_parts(
             });
             return Err(part("an adapter", name, configs));
         }
-        let file = TensorFile::open(&dir.join("adapters").join(name).join("adapter_model.safetensors"))?;
+        let file = TensorFile::open(&dir.join("adapters").join(name).join(WEIGHTS))?;
         let prefix = model.backbone.peft_prefix();
         load_adapter(&mut *model.backbone, slot + index, |path| file.read(&format!("{prefix}{path}")))?;
     }

@@ -11,6 +11,7 @@
 mod analyze;
 mod arrays;
 mod batch;
+mod card;
 mod choice;
 mod eval;
 mod evaluation_result;
@@ -22,11 +23,13 @@ mod modality;
 mod model;
 mod objective;
 mod order;
+mod package;
 mod phase;
 mod predict;
 mod prepare;
 mod pretrained;
 mod probe;
+mod reference;
 mod reporting;
 mod scoring;
 mod setup;
@@ -44,6 +47,7 @@ pub use batch::{
     BatchInput, HeadInputs, References, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskLoader, TaskSample,
     TaskSamples,
 };
+pub use card::card;
 pub use choice::Choice;
 pub use eval::{evaluate, evaluate_choice};
 pub use evaluation_result::EvaluationResult;
@@ -54,6 +58,7 @@ pub use modality::{EncodedBatch, Modality, Opening};
 pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedParts, task_vectors};
 pub use objective::{StageBatches, TaskObjective};
 pub use order::TaskOrder;
+pub use package::package;
 pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor, Routed};
 pub use prepare::Run;

@@ -1,6 +1,7 @@
 //! Pretrained backbone of an experiment.
 
 use super::modality::Modality;
+use super::reference::Reference;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::normalize::spelling_map;
 use crate::{Experiment, RunError, SourceError};
@@ -24,6 +25,12 @@ impl Pretrained {
     /// # Errors
     /// When it is not available.
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
+        let backbone = Self::open(experiment, device)?;
+        Reference::check(experiment, || backbone.network())?;
+        Ok(backbone)
+    }
+
+    fn open(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
             return Ok(Self::new(experiment.model.load_text(device)?));

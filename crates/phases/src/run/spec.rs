@@ -251,7 +251,7 @@ impl StageSpec {
                 adapters: tasks.iter().map(|task| AdapterDescription::new(&task.name, task.adapter())).collect(),
                 heads: tasks.iter().map(head).collect(),
                 router: experiment.router.clone(),
-                backbone: experiment.model.to_string(),
+                backbone: experiment.backbone_name(),
                 trained_backbone: false,
             },
             policy: RoutingPolicy::Oracle,

@@ -1,0 +1,155 @@
+//! Model cards: the `README.md` of an exported model, as the Hugging Face hub shows it.
+
+use super::choice::Choice;
+use super::spec::StageSpec;
+use crate::{Experiment, ModelConfig};
+use std::fmt::Write;
+use undertone_train::{Direction, Summary};
+
+/// Returns the card of a whole model. `license` is an identifier of the hub, such as `apache-2.0`.
+pub fn card(choice: &Choice, license: Option<&str>) -> String {
+    let Choice { experiment, stage, .. } = choice;
+    let mut card = front_matter(experiment, license);
+    let task = choice.tasks().swap_remove(0);
+    let purpose = match task.name.as_str() {
+        "" => String::new(),
+        name => format!(", for the task `{name}`"),
+    };
+    let _ = write!(
+        card,
+        "# {}\n\nA Whisper model, fine-tuned from `{}`{purpose}, with Undertone {}.\n",
+        experiment.run.name,
+        experiment.model,
+        env!("CARGO_PKG_VERSION")
+    );
+    card.push_str(&data(experiment));
+    card.push_str(&scores(std::slice::from_ref(stage)));
+    card.push_str(USE);
+    card.push_str(&configuration(experiment));
+    card
+}
+
+/// Returns the card of the folder of a run with tasks.
+pub(super) fn card_of_tasks(experiment: &Experiment, stages: &[StageSpec], license: Option<&str>) -> String {
+    let names: Vec<String> = experiment.tasks.iter().map(|task| format!("`{}`", task.name)).collect();
+    let mut card = front_matter(experiment, license);
+    let _ = write!(
+        card,
+        "# {}\n\nAdapters and heads for {} on the frozen `{}`, trained with Undertone {}.\n",
+        experiment.run.name,
+        names.join(", "),
+        experiment.model,
+        env!("CARGO_PKG_VERSION")
+    );
+    card.push_str(&data(experiment));
+    card.push_str(&scores(stages));
+    card.push_str(USE_OF_TASKS);
+    card.push_str(&configuration(experiment));
+    card
+}
+
+const USE: &str = r#"
+## Use
+
+With transformers:
+
+```python
+from transformers import pipeline
+
+print(pipeline("automatic-speech-recognition", model="FOLDER")("clip.wav")["text"])
+```
+
+With faster-whisper, after `ct2-transformers-converter --model FOLDER --output_dir CT2 --copy_files tokenizer.json preprocessor_config.json`:
+
+```python
+from faster_whisper import WhisperModel
+
+segments, _ = WhisperModel("CT2").transcribe("clip.wav")
+print(" ".join(segment.text for segment in segments))
+```
+
+With Undertone, which also writes a file for whisper.cpp (`undertone export --model FOLDER --format ggml --out model.bin`):
+
+```
+undertone transcribe --model FOLDER clip.wav
+```
+"#;
+
+const USE_OF_TASKS: &str = r"
+## Use
+
+With Undertone (`--text` instead of `--audio` if the tasks read text; `--task NAME` to choose the task yourself):
+
+```
+undertone predict --run FOLDER --audio clip.wav
+```
+
+With Python, torch and safetensors (and tokenizers, for texts):
+
+```
+python FOLDER/predict.py FOLDER --audio clip.wav
+```
+";
+
+/// Settings that the hub reads.
+fn front_matter(experiment: &Experiment, license: Option<&str>) -> String {
+    let ModelConfig { source, backbone, .. } = &experiment.model;
+    let is_text = backbone.is_text();
+    let mut lines = vec![format!("license: {}", license.unwrap_or("unknown"))];
+    lines.extend(
+        source.hub.as_ref().filter(|_| experiment.model.path.is_none()).map(|hub| format!("base_model: {hub}")),
+    );
+    if experiment.tasks.is_empty() && !is_text {
+        lines.push("library_name: transformers".into());
+        lines.push("pipeline_tag: automatic-speech-recognition".into());
+    }
+    if !is_text {
+        lines.push(format!("language: {}", experiment.data.language));
+    }
+    lines.push("tags: [undertone]".into());
+    format!("---\n{}\n---\n\n", lines.join("\n"))
+}
+
+/// Training data of each task.
+fn data(experiment: &Experiment) -> String {
+    let mut text = "\n## Data\n\n".to_owned();
+    for task in experiment.all_tasks() {
+        let sources: Vec<String> = task.data.train.0.iter().map(|source| format!("`{source}`")).collect();
+        let name = if task.name.is_empty() { String::new() } else { format!("`{}`: ", task.name) };
+        let _ = writeln!(text, "- {name}{}", sources.join(", "));
+    }
+    text
+}
+
+/// Metrics on the validation data, before and after training.
+fn scores(stages: &[StageSpec]) -> String {
+    let summaries: Vec<Summary> = stages.iter().filter_map(|stage| Summary::read(&stage.directory)).collect();
+    let mut rows = String::new();
+    for summary in &summaries {
+        for (metric, after) in &summary.after {
+            let before = summary.before.get(metric).map_or_else(String::new, |before| format!("{before:.4}"));
+            let better = match summary.directions.get(metric) {
+                Some(Direction::Lower) => "lower is better",
+                Some(Direction::Higher) => "higher is better",
+                None => "",
+            };
+            let _ = writeln!(rows, "| {metric} | {before} | {after:.4} | {better} |");
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let steps: u64 = summaries.iter().map(|summary| summary.steps).sum();
+    let samples: u64 = summaries.iter().map(|summary| summary.samples).sum();
+    format!(
+        "\n## Scores\n\nOn the validation data, which chose the checkpoint, before and after {steps} steps ({samples} \
+         samples). They have no confidence intervals; the scores of another data set will differ.\n\n| metric | before | after | |\n|---|---|---|---|\n{rows}"
+    )
+}
+
+fn configuration(experiment: &Experiment) -> String {
+    format!(
+        "\n<details><summary>Configuration of the training</summary>\n\n```yaml\n{}```\n\n</details>\n",
+        experiment.to_yaml()
+    )
+}

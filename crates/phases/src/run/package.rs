@@ -1,0 +1,99 @@
+//! A run with tasks as one folder: what it learned, its backbone, its configuration, and a script that answers in Python.
+//!
+//! The folder is a run without its training, so that every command that takes a run takes it, too.
+
+use super::analyze;
+use super::card::card_of_tasks;
+use super::folder::{self, copy_file};
+use super::phase::Phase;
+use super::pretrained::Pretrained;
+use super::reference::Reference;
+use super::spec::{StageSpec, stages};
+use crate::config::{BACKBONE, CONFIG, ModelSource};
+use crate::{Experiment, ModelConfig, RunError};
+use burn::tensor::Device;
+use serde::Serialize;
+use std::path::Path;
+use undertone_model::is_model_file;
+use undertone_store::{StoreError, write_atomically, write_directory};
+
+/// Script that loads the folder with torch and safetensors.
+const SCRIPT: (&str, &str) = ("predict.py", include_str!("predict.py"));
+
+/// Writes what a run with tasks has learned as one folder, atomically: that of the latest finished phase. With
+/// `with_backbone` the folder is complete; without, it has the checksum of the backbone, which is compared whenever it is
+/// loaded. `license` is an identifier of the hub for the model card.
+///
+/// # Errors
+/// When the run has no tasks or no finished phase, when a part of it is missing, and when the folder cannot be written.
+pub fn package(
+    experiment: &Experiment,
+    with_backbone: bool,
+    license: Option<&str>,
+    out: &Path,
+    device: &Device,
+) -> Result<(), RunError> {
+    if experiment.tasks.is_empty() {
+        return Err(RunError::WithoutTasks(experiment.directory()));
+    }
+    let stages = finished(experiment)?;
+    let backbone = Pretrained::load(experiment, device)?;
+    let mut packaged = experiment.clone();
+    if with_backbone {
+        let source = ModelSource { path: Some(BACKBONE.into()), ..ModelSource::default() };
+        packaged.model = ModelConfig { source, path: None, tokenizer: None, ..packaged.model };
+    }
+    write_directory(out, |out| {
+        match with_backbone {
+            true => write_backbone(experiment, &backbone, &out.join(BACKBONE))?,
+            false => Reference::of(experiment, backbone.network()).write(out)?,
+        }
+        for stage in &stages {
+            copy_stage(stage, experiment, &packaged, out)?;
+        }
+        write_atomically(&out.join(CONFIG), packaged.to_yaml().as_bytes())?;
+        write_json(&out.join("experiment.json"), &packaged)?;
+        write_atomically(&out.join("README.md"), card_of_tasks(experiment, &stages, license).as_bytes())?;
+        Ok(write_atomically(&out.join(SCRIPT.0), SCRIPT.1.as_bytes())?)
+    })
+}
+
+/// Returns the stages that together are a model for all tasks: the latest phase with a router, or all of phase 1.
+fn finished(experiment: &Experiment) -> Result<Vec<StageSpec>, RunError> {
+    if let Some((_, stage)) = analyze::newest_routed(experiment) {
+        return Ok(vec![stage]);
+    }
+    let adapters = stages(experiment, Phase::Adapters);
+    match adapters.iter().all(StageSpec::is_complete) {
+        true => Ok(adapters),
+        false => Err(RunError::NothingTrained(experiment.directory())),
+    }
+}
+
+/// Copies the model of a stage, and the file that says that it is complete.
+fn copy_stage(stage: &StageSpec, run: &Experiment, packaged: &Experiment, out: &Path) -> Result<(), RunError> {
+    let place = stage.directory.strip_prefix(run.directory()).unwrap_or(&stage.directory);
+    let place = out.join(place);
+    folder::copy(&stage.best(), &place.join("best"), &packaged.model.to_string())?;
+    copy_file(&stage.directory.join("summary.json"), &place.join("summary.json"))
+}
+
+/// Writes the backbone as a folder in the Hugging Face layout.
+fn write_backbone(experiment: &Experiment, backbone: &Pretrained, out: &Path) -> Result<(), RunError> {
+    if let Some(speech) = backbone.speech() {
+        return speech.save(&backbone.network(), out).map_err(RunError::Evaluate);
+    }
+    let folder = experiment.model.folder()?.ok_or_else(|| RunError::WithoutTasks(experiment.directory()))?;
+    let io = |source| StoreError::Io { action: "read", path: folder.clone(), source };
+    for entry in std::fs::read_dir(&folder).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        if name.to_str().is_some_and(is_model_file) {
+            copy_file(&folder.join(&name), &out.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+    write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
+}

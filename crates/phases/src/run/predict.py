@@ -1,0 +1,1 @@
+"""Placeholder while the script is written."""
