@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use undertone::store::{Dtype, HostTensor, write_tensors};
-use undertone_testing::{shared, skipped};
 use undertone_tests::runs::two_tasks;
 use undertone_tests::{Place, write_model};
 
@@ -166,26 +165,6 @@ fn an_adapter_by_itself_is_read_with_its_base() {
     refused("ia3", json!({"peft_type": "IA3", "base_model_name_or_path": "whisper-nano-cw"}), &["IA3"]);
     write_model(&place.path("other"));
     refused("foreign", on("other"), &["q_proj", "another model"]);
-}
-
-/// With `UNDERTONE_PYTHON`, an interpreter that has transformers and ctranslate2: both write what is written here.
-#[test]
-fn whisper_tiny_en_is_read_elsewhere_as_it_is_here() {
-    let Ok(python) = std::env::var("UNDERTONE_PYTHON") else {
-        return skipped("UNDERTONE_PYTHON names no Python with transformers and ctranslate2");
-    };
-    let (Some(model), Some(data)) = (shared("models/whisper-tiny.en"), shared("data/speech-en")) else { return };
-    let place = Place::default();
-    let list = std::fs::read_to_string(data.join("metadata.csv")).expect("a list");
-    let rows: Vec<String> = list.lines().take(5).map(|row| format!("{}/{row}", data.display())).collect();
-    place.write("clips.csv", rows.join("\n"));
-    let model = model.to_string_lossy().into_owned();
-    let export = ["export", "--model", &model, "--out", "tiny.en", "--verify", "clips.csv", "--python", &python];
-    let table = place.run(&export).stdout;
-    for program in ["transformers", "ctranslate2"] {
-        let line = table.lines().find(|line| line.starts_with(program)).unwrap_or_default();
-        assert!(line.contains("5 of 5"), "{program}: {table}");
-    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod front_door;
 mod guarding;
 mod hostile;
 mod hub;
+mod interop;
 mod judging;
 mod learner;
 mod learning;

@@ -25,12 +25,6 @@ pub enum RunError {
     /// The backbone cannot be loaded.
     #[error(transparent)]
     Backbone(#[from] SourceError),
-    /// An adapter by itself is half of what was trained for a task.
-    #[error(
-        "`{}` is the adapter of a task, whose head is beside it and not in it: give the directory of the run or stage, and \
-         --task if there are several", .0.display()
-    )]
-    AdapterOfTask(PathBuf),
     /// A setting has no effect on the backbone.
     #[error("{0}")]
     Setting(String),

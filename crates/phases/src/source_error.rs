@@ -25,6 +25,12 @@ pub enum SourceError {
     /// The file of another program holds no valid model.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// An adapter by itself is half of what was trained for a task.
+    #[error(
+        "`{}` is the adapter of a task, whose head is beside it and not in it: give the directory of the run or stage, and \
+         --task if there are several", .0.display()
+    )]
+    AdapterOfTask(PathBuf),
     /// The base of an adapter is an adapter, too.
     #[error(
         "`{}` is an adapter for `{}`, which is an adapter, too: merge that one first, with `export --model`", folder.display(),

@@ -109,9 +109,9 @@ fn check_options(args: &Args) -> Result<(), Failure> {
         Format::Ggml => {
             given("--without-backbone", args.without_backbone).or(given("--license", args.license.is_some()))
         }
-        Format::Peft => given("--without-backbone", args.without_backbone)
-            .or(given("--license", args.license.is_some()))
-            .or(given("--verify", args.verify.is_asked())),
+        Format::Peft => {
+            given("--without-backbone", args.without_backbone).or(given("--license", args.license.is_some()))
+        }
         Format::Dynamo => given("--merge", args.merge)
             .or(given("--task", args.task.is_some()))
             .or(given("--dtype", args.dtype.is_some()))
@@ -121,7 +121,7 @@ fn check_options(args: &Args) -> Result<(), Failure> {
     let reason = match args.format {
         Format::Hf => "writes a whole model",
         Format::Ggml => "writes a whole model, in a file that has no place for it",
-        Format::Peft => "writes an adapter by itself, and no whole model as --merge does",
+        Format::Peft => "writes an adapter by itself, and no whole model",
         Format::Dynamo => "writes all tasks of a run as they were trained",
     };
     Err(Failure::BadInput(format!("`{option}` has no effect: this format {reason}; leave it out")))
@@ -141,9 +141,12 @@ fn write_tasks(args: &Args) -> Result<(), Failure> {
 /// rounded weights are compared with the same ones.
 fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let (whisper, programs) = match args.format {
-        Format::Ggml => (whole_model(args, choice)?, Program::OF_GGML.as_slice()),
-        Format::Hf | Format::Peft | Format::Dynamo => {
+    let (whisper, programs) = match (args.format, choice) {
+        (Format::Ggml, _) => (whole_model(args, choice)?, Program::OF_GGML.as_slice()),
+        (Format::Peft, Some(choice)) => {
+            (merged(choice, &device).map_err(Failure::of_run)?, Program::OF_ADAPTERS.as_slice())
+        }
+        _ => {
             let read = load_whisper(&args.out, None, &device).map_err(Failure::of_run)?;
             (read, Program::OF_FOLDERS.as_slice())
         }
@@ -228,6 +231,10 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     };
     if !matches!(args.dtype, None | Some(DtypeName::F32)) {
         return Err(Failure::BadInput("adapters are stored in f32: leave out --dtype".into()));
+    }
+    if choice.has_head() && args.verify.is_asked() {
+        let reason = "--verify compares whole models, and the head of a task is not in its adapter: give --merge";
+        return Err(Failure::BadInput(reason.into()));
     }
     let copy = |directory: &Path| {
         for name in ["adapter_config.json", "adapter_model.safetensors"] {

@@ -13,6 +13,8 @@ use undertone_model::whisper::GenerationConfig;
 pub enum Program {
     /// Hugging Face transformers.
     Transformers,
+    /// PEFT, on the base that the adapter names.
+    Peft,
     /// CTranslate2, on the features that transformers computes.
     CTranslate2,
     /// faster-whisper, with its own features.
@@ -24,6 +26,8 @@ pub enum Program {
 impl Program {
     /// Programs that read a folder in the Hugging Face layout.
     pub const OF_FOLDERS: [Self; 3] = [Self::Transformers, Self::CTranslate2, Self::FasterWhisper];
+    /// Programs that read the folder of an adapter by itself.
+    pub const OF_ADAPTERS: [Self; 1] = [Self::Peft];
     /// Programs that read a file in ggml's layout.
     pub const OF_GGML: [Self; 1] = [Self::WhisperCpp];
 
@@ -31,6 +35,7 @@ impl Program {
     pub fn name(self) -> &'static str {
         match self {
             Self::Transformers => "transformers",
+            Self::Peft => "peft",
             Self::CTranslate2 => "ctranslate2",
             Self::FasterWhisper => "faster-whisper",
             Self::WhisperCpp => "whisper.cpp",

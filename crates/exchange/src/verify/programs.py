@@ -2,10 +2,10 @@
 
 Usage: programs.py PROGRAM MODEL CLIPS [LANGUAGE TASK]
 
-PROGRAM is transformers, ctranslate2, faster-whisper or whisper.cpp; MODEL is the exported folder or file. CLIPS is a folder of raw
-samples (f32 in the machine's order, one channel, 16 kHz), one file a clip. LANGUAGE is a code and TASK
-transcribe or translate, for a multilingual model. The line has `version`, `texts` in the order of the files' names and `seconds`; or `missing`, the name of a
-package that is not installed.
+PROGRAM is transformers, peft, ctranslate2, faster-whisper or whisper.cpp; MODEL is the exported folder or file. CLIPS is a folder
+of raw samples (f32 in the machine's order, one channel, 16 kHz), one file a clip. LANGUAGE is a code and TASK transcribe or
+translate, for a multilingual model. The line has `version`, `texts` in the order of the files' names and `seconds`; or
+`missing`, the name of a package that is not installed.
 """
 
 import json
@@ -23,14 +23,33 @@ def transformers(model, clips, language, task):
     transformers.logging.set_verbosity_error()
     network = transformers.WhisperForConditionalGeneration.from_pretrained(model, dtype=torch.float32).eval()
     processor = transformers.WhisperProcessor.from_pretrained(model)
+    return transformers.__version__, generated(network, processor, clips, language, task)
+
+
+def generated(network, processor, clips, language, task):
+    """Transcribes clips with a network of transformers, decoding greedily."""
     options = {"language": language, "task": task} if language else {}
 
     def transcribe(samples):
         features = processor(samples, sampling_rate=16000, return_tensors="pt").input_features
-        ids = network.generate(features, do_sample=False, **options)
+        ids = network.generate(input_features=features, do_sample=False, **options)
         return processor.batch_decode(ids, skip_special_tokens=True)[0]
 
-    return transformers.__version__, [transcribe(clip) for clip in clips()]
+    return [transcribe(clip) for clip in clips()]
+
+
+def peft(model, clips, language, task):
+    import peft
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    base = peft.PeftConfig.from_pretrained(model).base_model_name_or_path
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(base, dtype=torch.float32)
+    network = peft.PeftModel.from_pretrained(network, model).eval()
+    processor = transformers.WhisperProcessor.from_pretrained(base)
+    version = f"{peft.__version__} (transformers {transformers.__version__})"
+    return version, generated(network, processor, clips, language, task)
 
 
 def converted(model, folder):
@@ -96,6 +115,7 @@ def whisper_cpp(model, clips, language, task):
 
 PROGRAMS = {
     "transformers": transformers,
+    "peft": peft,
     "ctranslate2": ctranslate2,
     "faster-whisper": faster_whisper,
     "whisper.cpp": whisper_cpp,

@@ -29,7 +29,7 @@ pub use error::ConfigError;
 pub(crate) use experiment::{BACKBONE, CONFIG};
 pub use experiment::{Experiment, LossConfig, RunConfig};
 pub use migrate_text::{Migrated, migrated};
-pub(crate) use model::is_adapter;
+pub(crate) use model::{DESCRIPTION, is_adapter};
 pub use model::{Initializer, ModelConfig, ModelSource, TokenizerConfig, Trainable};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,

@@ -8,6 +8,7 @@ use crate::{SourceError, kinds};
 use burn::tensor::Device;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use undertone_exchange::Format;
@@ -357,13 +358,27 @@ fn is_on_hub(name: &str) -> bool {
     matches!(name.split_once('/'), Some((owner, model)) if is_name(owner) && is_name(model) && !Path::new(owner).exists())
 }
 
+/// Description of a folder of adapters and heads.
+pub(crate) const DESCRIPTION: &str = "dynamo.json";
+
 /// Whether a folder holds an adapter by itself, as PEFT saves it.
 pub(crate) fn is_adapter(folder: &Path) -> bool {
     folder.join(peft::CONFIG).is_file() && !folder.join("config.json").exists()
 }
 
+/// Whether an adapter is in the folder of a run's tasks, beside the head that belongs to it.
+fn is_of_task(adapter: &Path) -> bool {
+    let description = adapter.ancestors().nth(2).map(|around| around.join(DESCRIPTION));
+    let text = description.and_then(|path| std::fs::read_to_string(path).ok());
+    let heads = text.and_then(|text| Some(serde_json::from_str::<Value>(&text).ok()?["heads"].as_array()?.len()));
+    heads.is_some_and(|heads| heads > 0)
+}
+
 /// Returns the model that an adapter was trained on, with the adapter merged.
 fn merged_adapter(folder: &Path, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+    if is_of_task(folder) {
+        return Err(SourceError::AdapterOfTask(folder.to_owned()));
+    }
     let lora = PeftLora::open(folder)?;
     // PEFT writes a path as it was given, which may have been relative to the folder of the adapter.
     let beside = folder.join(&lora.base);

@@ -3,7 +3,7 @@
 
 use super::model::{TaskModel, is_shared};
 use crate::RunError;
-use crate::config::{adapter_of, keys_of};
+use crate::config::{DESCRIPTION, adapter_of, keys_of};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -80,7 +80,6 @@ pub(super) struct HeadDescription {
     pub head: HeadConfig,
 }
 
-const DESCRIPTION: &str = "dynamo.json";
 const HEADS: &str = "heads.safetensors";
 const ROUTER: &str = "router.safetensors";
 const BACKBONE: &str = "backbone.safetensors";
@@ -269,13 +268,6 @@ pub(super) fn load_router(model: &mut TaskModel, expected: &Description, dir: &P
     let file = TensorFile::open(&dir.join(ROUTER))?;
     model.router = Some(load_parameters(router, |name| file.read(name))?);
     Ok(())
-}
-
-/// Whether an adapter by itself is that of a task with a head, which is not in the adapter's folder but in the one that
-/// this module writes around it.
-pub(super) fn has_head(adapter: &Path) -> bool {
-    let around = adapter.parent().and_then(Path::parent);
-    around.and_then(|dir| describe(dir).ok()).is_some_and(|description| !description.heads.is_empty())
 }
 
 fn describe(dir: &Path) -> Result<Description, RunError> {

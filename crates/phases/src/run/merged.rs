@@ -1,7 +1,6 @@
 //! A trained model as an ordinary Whisper: adapter and task prompt are merged into the weights.
 
 use super::choice::{Choice, root_of};
-use super::folder::has_head;
 use super::model::{PromptHead, TaskModel};
 use super::pretrained::Pretrained;
 use super::setup::Setup;
@@ -21,9 +20,6 @@ use undertone_ops::set_kernels;
 /// # Errors
 /// When there is no such model, or no task with that name.
 pub fn load_whisper(name: &Path, task: Option<&str>, device: &Device) -> Result<PretrainedWhisper, RunError> {
-    if is_adapter(name) && has_head(name) {
-        return Err(RunError::AdapterOfTask(name.to_owned()));
-    }
     match root_of(name) {
         Some(_) if is_stage(name) => merged(&Choice::of(name, task, &[])?, device),
         _ if task.is_some() => Err(RunError::NoRun(name.to_owned())),

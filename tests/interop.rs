@@ -1,0 +1,103 @@
+//! Models in the programs that read them. `tests/interop.sh` installs the programs and runs these tests; without
+//! `UNDERTONE_PYTHON`, an interpreter that has them, they are skipped.
+
+use undertone_testing::{shared, skipped};
+use undertone_tests::{Outcome, Place};
+
+/// Clips, a Whisper and the Python with the programs.
+struct Interop {
+    place: Place,
+    python: String,
+    model: String,
+}
+
+impl Interop {
+    fn new() -> Option<Self> {
+        let Ok(python) = std::env::var("UNDERTONE_PYTHON") else {
+            skipped("UNDERTONE_PYTHON names no Python with the other programs");
+            return None;
+        };
+        let (model, data) = (shared("models/whisper-tiny.en")?, shared("data/speech-en")?);
+        let place = Place::default();
+        let list = std::fs::read_to_string(data.join("metadata.csv")).expect("a list");
+        let rows: Vec<String> = list.lines().take(5).map(|row| format!("{}/{row}", data.display())).collect();
+        place.write("clips.csv", rows.join("\n"));
+        Some(Self { place, python, model: model.to_string_lossy().into_owned() })
+    }
+
+    /// Trains for a few steps, which is enough to change texts' weights and not the texts to nonsense.
+    fn train(&self, name: &str, model: &str, tasks: &str) {
+        let data = "train: {path: clips.csv}, valid: {path: clips.csv, limit: 1}";
+        let yaml = format!(
+            "run: {{name: {name}, dir: runs}}
+device: cpu
+model: {{path: {}, {model}}}
+data: {{batch_size: 2, workers: 1, {data}}}
+{tasks}
+train: {{max_steps: 4, optimizer: {{lr: 1.0e-4, warmup_steps: 1}}, evaluate: {{every: 4}}, checkpoint: {{every: 4}}}}
+",
+            self.model
+        );
+        self.place.write("run.yaml", yaml);
+        let phase = ["--phase", "1"];
+        let phase = if tasks.is_empty() { &[] } else { phase.as_slice() };
+        self.place.run(&[&["train", "--config", "run.yaml"], phase].concat()).succeeded();
+    }
+
+    fn export(&self, what: &[&str], out: &str) -> Outcome {
+        let verify = ["--out", out, "--verify", "clips.csv", "--python", &self.python];
+        self.place.run(&[&["export"], what, &verify].concat())
+    }
+
+    /// Exports a model, and checks that programs write all texts as they are written here.
+    fn assert_equal(&self, what: &[&str], out: &str, programs: &[&str]) {
+        let table = self.export(what, out).stdout;
+        for program in programs {
+            let line = table.lines().find(|line| line.starts_with(program)).unwrap_or_default();
+            assert!(line.contains("5 of 5"), "{program}: {table}");
+        }
+    }
+}
+
+/// Programs whose features are those of transformers. faster-whisper's differ, and with them now and then a comma.
+const FOLDERS: [&str; 2] = ["transformers", "ctranslate2"];
+
+#[test]
+fn whisper_tiny_en_is_read_elsewhere_as_it_is_here() {
+    let Some(interop) = Interop::new() else { return };
+    interop.assert_equal(&["--model", &interop.model], "tiny.en", &FOLDERS);
+    let ggml = ["--model", &interop.model, "--format", "ggml", "--dtype", "q8_0"];
+    interop.assert_equal(&ggml, "tiny.en.bin", &["whisper.cpp"]);
+}
+
+#[test]
+fn a_lora_is_read_elsewhere_merged_and_by_itself() {
+    let Some(interop) = Interop::new() else { return };
+    interop.train("lora", "trainable: lora, lora: {r: 4, lora_alpha: 8, target_modules: [q_proj, v_proj, fc1]}", "");
+    interop.assert_equal(&["--run", "runs/lora", "--merge", "--dtype", "f16"], "merged", &FOLDERS);
+    interop.assert_equal(&["--run", "runs/lora", "--format", "peft"], "adapter", &["peft"]);
+    // Back here, from the folder that PEFT reads.
+    interop.assert_equal(&["--model", "adapter"], "again", &FOLDERS);
+}
+
+#[test]
+fn a_task_is_read_elsewhere_merged() {
+    let Some(interop) = Interop::new() else { return };
+    let task = |name: &str| {
+        format!(
+            "  - name: {name}\n    lora: {{r: 4, lora_alpha: 8, target_modules: [q_proj, v_proj]}}\n    metrics: [wer]\n    data: {{train: {{path: clips.csv}}, valid: {{path: clips.csv, limit: 1}}}}\n"
+        )
+    };
+    interop.train("tasks", "trainable: all", &format!("tasks:\n{}{}", task("one"), task("two")));
+    interop.assert_equal(&["--run", "runs/tasks", "--task", "one", "--merge"], "one", &FOLDERS);
+    let adapter = ["--run", "runs/tasks", "--task", "one", "--format", "peft"];
+    interop.export(&adapter, "adapter").assert_refusal(&["--verify", "--merge"]);
+}
+
+#[test]
+fn a_full_fine_tuning_is_read_elsewhere() {
+    let Some(interop) = Interop::new() else { return };
+    interop.train("full", "trainable: all", "");
+    interop.assert_equal(&["--run", "runs/full", "--dtype", "f16"], "full", &FOLDERS);
+    interop.assert_equal(&["--run", "runs/full", "--format", "ggml", "--dtype", "f16"], "full.bin", &["whisper.cpp"]);
+}
