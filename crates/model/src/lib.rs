@@ -26,6 +26,7 @@ pub mod boxed;
 mod checkpointing;
 mod flops;
 mod folder;
+pub mod frozen;
 pub mod heads;
 pub mod layers;
 pub mod limits;
