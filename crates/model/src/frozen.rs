@@ -5,6 +5,7 @@ use burn::module::{Module, Param, ParamId};
 use burn::tensor::{DType, Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt::{Display, Formatter};
 use undertone_store::{MapParameter, map};
@@ -50,6 +51,32 @@ impl Display for FrozenDtype {
             Self::F16 => "f16",
         })
     }
+}
+
+thread_local! {
+    static LOADED: Cell<FrozenDtype> = const { Cell::new(FrozenDtype::F32) };
+}
+
+/// Runs `load`, in which linear maps are created with their weights in `dtype`, so that parameters which are loaded into
+/// them are rounded one by one: a model whose linear maps are all frozen is never in f32 as a whole. A call inside of it
+/// replaces the type.
+pub fn loaded_in<T>(dtype: FrozenDtype, load: impl FnOnce() -> T) -> T {
+    struct Before(FrozenDtype);
+
+    impl Drop for Before {
+        fn drop(&mut self) {
+            LOADED.set(self.0);
+        }
+    }
+
+    let _before = Before(LOADED.replace(dtype));
+    load()
+}
+
+/// Returns a new weight of a linear map in the type that [`loaded_in`] says.
+pub(crate) fn as_loaded(weight: Tensor<2>) -> Tensor<2> {
+    let dtype = LOADED.get().dtype();
+    if weight.dtype() == dtype { weight } else { weight.cast(dtype) }
 }
 
 /// Rounds the frozen matrices of a backbone to `dtype` and holds them in it: the weights of its linear maps and its
@@ -118,7 +145,7 @@ mod tests {
     use crate::whisper::{GenerateOptions, Whisper, WhisperConfig};
     use burn::tensor::Int;
     use std::collections::BTreeMap;
-    use undertone_store::{VisitParameter, frozen_checksum, parameters, visit};
+    use undertone_store::{VisitParameter, frozen_checksum, load_parameters, parameters, visit};
 
     struct Types(BTreeMap<String, DType>);
 
@@ -177,6 +204,26 @@ mod tests {
         };
         let text = BoxedBackbone::new("Text", text.init(&device));
         assert_eq!(hold_frozen(text, FrozenDtype::Bf16, |_| true).1, 6 + 1);
+    }
+
+    #[test]
+    fn what_is_loaded_in_half_precision_is_as_if_rounded_afterwards() {
+        let device = Device::default();
+        let source = whisper(&device);
+        let (held, _) = hold_frozen(source.clone(), FrozenDtype::Bf16, |_| true);
+        let stored = parameters(&source);
+        let load = || load_parameters(whisper(&device), |name| Ok(stored[name].clone())).expect("loaded");
+        let loaded = loaded_in(FrozenDtype::Bf16, || {
+            let inside = loaded_in(FrozenDtype::F32, load);
+            assert_eq!(parameters(&inside), stored);
+            load()
+        });
+        let half = types(&loaded).values().filter(|dtype| **dtype == DType::BF16).count();
+        assert_eq!(half, 12 + 10, "the token embedding waits until it is known to be frozen");
+        let (loaded, count) = hold_frozen(loaded, FrozenDtype::Bf16, |_| true);
+        assert_eq!((types(&loaded), count), (types(&held), 12 + 10 + 1));
+        assert_eq!(parameters(&loaded), parameters(&held));
+        assert_eq!(parameters(&load()), stored, "it ends with its scope");
     }
 
     /// The reference is the same model with weights that were rounded and are in f32.

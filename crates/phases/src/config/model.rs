@@ -14,7 +14,7 @@ use undertone_hub::Hub;
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::backbone::Backbone;
-use undertone_model::frozen::FrozenDtype;
+use undertone_model::frozen::{FrozenDtype, loaded_in};
 use undertone_model::peft::{self, PeftLora};
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer, bundled,
@@ -330,7 +330,8 @@ impl ModelConfig {
         let source = &self.source;
         if let Some(folder) = self.folder()? {
             if is_adapter(&folder) {
-                return merged_adapter(&folder, device);
+                // Both are added in f32.
+                return loaded_in(FrozenDtype::F32, || merged_adapter(&folder, device));
             }
             self.backbone.check(&folder)?;
             return PretrainedWhisper::load(&folder, device).map_err(|error| match error {
@@ -344,7 +345,7 @@ impl ModelConfig {
                 (Some(_), None) => return Err(SourceError::Untrained),
                 (_, trained) => trained,
             };
-            return fresh(config.clone(), source.initializer, vocabulary, device);
+            return loaded_in(FrozenDtype::F32, || fresh(config.clone(), source.initializer, vocabulary, device));
         }
         let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
         let files = bundled(name).ok_or_else(|| SourceError::NotBundled(name.to_owned()))?;

@@ -3,12 +3,12 @@
 use super::modality::Modality;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::normalize::spelling_map;
-use crate::{Experiment, ModelConfig, RunError};
+use crate::{Experiment, ModelConfig, RunError, Trainable};
 use burn::tensor::Device;
 use std::ops::Deref;
 use std::sync::Arc;
 use undertone_model::backbone::BoxedBackbone;
-use undertone_model::frozen::{FrozenDtype, hold_frozen};
+use undertone_model::frozen::{FrozenDtype, hold_frozen, loaded_in};
 use undertone_model::whisper::Whisper;
 use undertone_tasks::GenerationSettings;
 
@@ -29,7 +29,7 @@ impl Pretrained {
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
-            let mut text = experiment.model.load_text(device)?;
+            let mut text = loaded(experiment, device, || experiment.model.load_text(device))?;
             text.network = held(text.network, experiment)?;
             return Ok(Self::new(text));
         }
@@ -78,11 +78,12 @@ fn check_settings(experiment: &Experiment, speech: &SpeechBackbone) -> Result<()
 /// When it is not available.
 pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<SpeechBackbone, RunError> {
     if experiment.model.backbone != Architecture::WHISPER {
-        let mut speech = experiment.model.load_speech(device, experiment.seed)?;
+        let load = || experiment.model.load_speech(device, experiment.seed);
+        let mut speech = loaded(experiment, device, load)?;
         speech.network = held(speech.network, experiment)?;
         return Ok(speech);
     }
-    let mut whisper = experiment.load_whisper(device)?;
+    let mut whisper = loaded(experiment, device, || experiment.load_whisper(device))?;
     // The trained model has the language and task of its data wherever it is loaded.
     if whisper.generation.is_multilingual {
         whisper.generation.language = Some(experiment.data.language.clone());
@@ -94,23 +95,42 @@ pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<Sp
     Ok(whisper.into())
 }
 
+/// Runs `load`. If all of the backbone is frozen, linear maps are held in `model.frozen_dtype` from the start.
+///
+/// # Errors
+/// When `device` lacks the type, and those of `load`.
+fn loaded<T, E: Into<RunError>>(
+    experiment: &Experiment,
+    device: &Device,
+    load: impl FnOnce() -> Result<T, E>,
+) -> Result<T, RunError> {
+    let ModelConfig { frozen_dtype: dtype, trainable, .. } = experiment.model;
+    if !dtype.is_on(device) {
+        let why = "the device does not have that type: choose another one, or leave it out";
+        return Err(refused(dtype, why));
+    }
+    let is_all_frozen = !experiment.tasks.is_empty() || trainable == Trainable::Lora;
+    let loaded = if is_all_frozen { loaded_in(dtype, load) } else { load() };
+    loaded.map_err(Into::into)
+}
+
 /// Returns a backbone whose frozen matrices are held in `model.frozen_dtype`.
 ///
 /// # Errors
-/// When its device lacks the type, or it has no such matrix.
+/// When it has no such matrix.
 fn held(network: BoxedBackbone, experiment: &Experiment) -> Result<BoxedBackbone, RunError> {
     let ModelConfig { frozen_dtype: dtype, trainable, .. } = experiment.model;
     if dtype == FrozenDtype::F32 {
         return Ok(network);
     }
-    let refused = |why: &str| Err(RunError::Setting(format!("`model.frozen_dtype` is {dtype}, and {why}")));
-    if !dtype.is_on(&network.token_embedding().weight.device()) {
-        return refused("the device does not have that type: choose another one, or leave it out");
-    }
     let (constants, has_tasks) = (network.constants(), !experiment.tasks.is_empty());
     let (network, count) = hold_frozen(network, dtype, |path| has_tasks || !trainable.includes(path, constants));
     if count == 0 {
-        return refused("no linear map and no embedding of the model is frozen: leave it out");
+        return Err(refused(dtype, "no linear map and no embedding of the model is frozen: leave it out"));
     }
     Ok(network)
+}
+
+fn refused(dtype: FrozenDtype, why: &str) -> RunError {
+    RunError::Setting(format!("`model.frozen_dtype` is {dtype}, and {why}"))
 }
