@@ -1,7 +1,7 @@
 //! Linear maps of a model that adapters can be added to.
 
 use crate::adapters::{AdapterBank, AdapterConfig, MapWeights, changed};
-use crate::frozen::widened;
+use crate::frozen_dtype::widened;
 use crate::layers::Linear;
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;

@@ -27,6 +27,7 @@ mod checkpointing;
 mod flops;
 mod folder;
 pub mod frozen;
+mod frozen_dtype;
 pub mod heads;
 pub mod layers;
 pub mod limits;

@@ -1,6 +1,6 @@
 //! Small decoder that writes text from the states of any encoder.
 
-use crate::frozen::widened;
+use crate::frozen_dtype::widened;
 use crate::layers::Embedding;
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_POSITIONS};
 use crate::whisper::{WhisperConfig, WhisperDecoder};

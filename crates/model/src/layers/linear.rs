@@ -2,7 +2,7 @@
 
 use super::normal;
 use crate::adapters::{BoxedAdapterBank, Gates};
-use crate::frozen::as_loaded;
+use crate::frozen_dtype::as_loaded;
 use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use undertone_ops::{self as ops, AnyFloat};
