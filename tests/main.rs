@@ -14,6 +14,7 @@ mod exchange;
 mod fakecuda;
 mod folder;
 mod front_door;
+mod frozen;
 mod guarding;
 mod hostile;
 mod hub;

@@ -5,6 +5,7 @@ use crate::workload::{Workload, noted_workload};
 use burn::module::Module;
 use burn::tensor::Device;
 use std::fmt::Write;
+use undertone_model::frozen::FrozenDtype;
 use undertone_ops::{Capacity, Kernels, runs_ahead, runs_on_host};
 use undertone_store::parameter_infos;
 use undertone_train::{Amount, available_memory_bytes};
@@ -170,6 +171,13 @@ impl MemoryAdvice {
                 saves: saved(decoder.bytes(batch, accumulation, &execution)),
             });
         }
+        if !settings.trains_all && now.frozen() == FrozenDtype::F32 {
+            let held = now.holding(FrozenDtype::Bf16);
+            changes.push(Change {
+                change: "model.frozen_dtype: bf16, which rounds what is not trained".into(),
+                saves: saved(held.bytes(batch, accumulation, &execution)),
+            });
+        }
         if settings.kernels == Kernels::Composed {
             let fused = Execution { kernels: Kernels::Fused, ..execution };
             changes.push(Change {
@@ -270,6 +278,13 @@ mod tests {
         let advice = advice(RunSettings { trains_all: false, batch_size: 7, ..USUAL }).changes(None);
         assert!(advice[0].change.starts_with("data.batch_size 7 → 3"), "{advice:?}");
         assert!(!advice[0].change.contains("same"), "3 × 3 are not 7");
+        let of_frozen = |advice: &[Change]| advice.iter().any(|a| a.change.starts_with("model.frozen_dtype: bf16"));
+        let adapted = |frozen| {
+            let footprint = Footprint::whisper(&WhisperConfig::default()).training(500_000, true).holding(frozen);
+            MemoryAdvice { footprint, ..self::advice(RunSettings { trains_all: false, ..USUAL }) }.changes(None)
+        };
+        assert!(of_frozen(&adapted(FrozenDtype::F32)) && !of_frozen(&adapted(FrozenDtype::Bf16)));
+        assert!(!of_frozen(&self::advice(USUAL).changes(None)), "nothing is frozen");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! `FIXED + state + batch · activations + pieces`:
 //! - state: 16 bytes for each trainable parameter (itself, its gradient and AdamW's two moments in f32), 4 for a frozen
-//!   one; 4 more for each trainable one in its state as loaded, which a run keeps; and 4 more if gradients are
+//!   one, or 2 if it is in a matrix that is held in half precision; 4 more for each trainable one in its state as loaded, which a run keeps; and 4 more if gradients are
 //!   accumulated over several batches;
 //! - activations: the tensors of a sample's forward pass that its backward pass needs, counted one by one below;
 //! - pieces: the attention scores or logits that composed kernels hold at a time, of the whole batch but at most 2²⁶.
@@ -16,6 +16,7 @@
 //! 1 twice, held 1.25 GB; the estimate is 1.28. **What was not:** every number for a GPU, for half precision and for
 //! activation checkpointing is only computed.
 
+use undertone_model::frozen::FrozenDtype;
 use undertone_model::text::TextEncoderConfig;
 use undertone_model::whisper::WhisperConfig;
 use undertone_ops::Kernels;
@@ -29,6 +30,10 @@ pub struct Footprint {
     pub trainable: u64,
     /// Whether any parameter of the encoder is trained; otherwise none of its activations are kept.
     pub trains_encoder: bool,
+    /// Number of elements of linear maps and the token embedding.
+    matrices: u64,
+    /// Type in which those of them that are frozen are held.
+    frozen: FrozenDtype,
     encoder: Stack,
     decoder: Option<Stack>,
     /// Number of elements kept in front of the first block.
@@ -106,6 +111,7 @@ impl Footprint {
         let block = |stack: &Stack, attentions: u64| {
             stack.layers * (attentions * (attention + 2 * d) + 2 * d * stack.ffn + stack.ffn + d + 2 * d)
         };
+        let maps = |stack: &Stack, attentions: u64| stack.layers * (attentions * 4 * d * d + 2 * d * stack.ffn);
         let convolutions = 3 * mel * d + d + 3 * d * d + d;
         let tables = (window + vocabulary + texts) * d;
         let parameters = convolutions + tables + block(&encoder, 1) + block(&decoder, 2) + 4 * d;
@@ -116,6 +122,8 @@ impl Footprint {
             parameters,
             trainable: parameters - window * d,
             trains_encoder: true,
+            matrices: vocabulary * d + maps(&encoder, 1) + maps(&decoder, 2),
+            frozen: FrozenDtype::F32,
             encoder,
             decoder: Some(decoder),
             front,
@@ -142,6 +150,8 @@ impl Footprint {
             parameters,
             trainable: parameters,
             trains_encoder: true,
+            matrices: vocabulary * d + layers * (4 * d * d + 2 * d * ffn),
+            frozen: FrozenDtype::F32,
             encoder: Stack { layers, width: d, ffn, heads, positions, drops },
             decoder: None,
             front: 3 * positions * d,
@@ -152,6 +162,16 @@ impl Footprint {
     /// Returns the same model with `trainable` trainable parameters, some of them in the encoder if `trains_encoder`.
     pub fn training(self, trainable: u64, trains_encoder: bool) -> Self {
         Self { trainable, trains_encoder, ..self }
+    }
+
+    /// Returns the same model with its frozen matrices held in that type.
+    pub fn holding(self, frozen: FrozenDtype) -> Self {
+        Self { frozen, ..self }
+    }
+
+    /// Type in which its frozen matrices are held.
+    pub fn frozen(&self) -> FrozenDtype {
+        self.frozen
     }
 
     /// Returns the same model on shorter sequences: encoder positions, and decoder tokens.
@@ -247,7 +267,10 @@ impl Footprint {
         let copied = if execution.element_bytes < 4 { execution.element_bytes } else { 0 };
         // Adapters and heads are additional parameters, not included in those of the model.
         let frozen = self.parameters.saturating_sub(self.trainable);
-        (16 + LOADED + summed) * self.trainable + 4 * frozen + copied * self.parameters
+        let held = if self.frozen == FrozenDtype::F32 { 0 } else { frozen.min(self.matrices) };
+        // What is held in half precision needs no such copy.
+        let copies = copied * (self.parameters - held);
+        (16 + LOADED + summed) * self.trainable + 4 * (frozen - held) + self.frozen.bytes() * held + copies
     }
 
     /// Returns the bytes that one sample keeps between forward and backward pass.
@@ -378,5 +401,24 @@ mod tests {
             }
         }
         assert_eq!(tiny.largest_batch(500_000_000, 1, &Execution::CPU), 0);
+    }
+
+    #[test]
+    fn what_is_frozen_takes_half_where_it_is_held_in_half_precision() {
+        let large = Footprint::whisper(&whisper((1280, 32, 4, 20, 128, 51866)));
+        let adapted = large.training(1_000_000, true);
+        let held = adapted.holding(FrozenDtype::Bf16);
+        let saved = |execution: &Execution| adapted.bytes(1, 1, execution) - held.bytes(1, 1, execution);
+        // Nearly all parameters are in matrices of linear maps or in the vocabulary.
+        let share = saved(&Execution::CPU) as f64 / (2.0 * large.parameters as f64);
+        assert!((0.98..1.0).contains(&share), "{share}");
+        // It is also its own copy for products in half precision.
+        let half = Execution { element_bytes: 2, ..Execution::ACCELERATOR };
+        assert_eq!(saved(&half), 2 * saved(&Execution::CPU));
+        assert!(held.largest_batch(8_000_000_000, 1, &half) > adapted.largest_batch(8_000_000_000, 1, &half));
+        // Of a model that is trained as a whole, only positions are frozen.
+        assert!(large.bytes(1, 1, &half) - large.holding(FrozenDtype::F16).bytes(1, 1, &half) < 10_000_000);
+        let bert = Footprint::text(&TextEncoderConfig::default(), 128).training(300_000, true);
+        assert!(bert.holding(FrozenDtype::Bf16).bytes(8, 1, &half) + 200_000_000 < bert.bytes(8, 1, &half));
     }
 }

@@ -11,11 +11,12 @@
 //! number of threads. The instruction set (AVX-512, AVX2 with FMA, or the target's baseline) is selected at run time.
 //!
 //! ```
+//! use undertone_kernels::weight::Weight;
 //! use undertone_kernels::{activation, linear};
 //!
 //! // Two rows through a layer of two outputs: `x · weightᵀ + bias`, then GELU.
 //! let x = [1.0, 2.0, 3.0, 4.0];
-//! let y = linear::forward(&x, &[1.0, 0.0, 0.0, 1.0], Some(&[0.5, -0.5]), 2, 2);
+//! let y = linear::forward(&x, Weight::F32(&[1.0, 0.0, 0.0, 1.0]), Some(&[0.5, -0.5]), 2, 2);
 //! assert_eq!(y, [1.5, 1.5, 3.5, 3.5]);
 //! assert!((activation::gelu(&y)[0] - 1.399_8).abs() < 1e-4);
 //! ```
@@ -40,3 +41,4 @@ mod simd;
 #[cfg(test)]
 mod testing;
 mod vector;
+pub mod weight;

@@ -3,6 +3,7 @@
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
 use crate::norm::column_sums;
 use crate::vector::{assume_written, written};
+use crate::weight::{LEAST_COLUMNS, LEAST_ROWS, Weight};
 use rayon::prelude::*;
 
 /// Returns `x · weightᵀ + bias`, `[rows, d_out]`: `x` is `[rows, d_in]`, `weight` `[d_out, d_in]`, `bias` `[d_out]`.
@@ -10,24 +11,32 @@ use rayon::prelude::*;
 /// # Panics
 /// If the length of a slice differs from its shape.
 #[allow(unsafe_code)]
-pub fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, d_in: usize, d_out: usize) -> Vec<f32> {
+pub fn forward(x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize, d_out: usize) -> Vec<f32> {
     assert_eq!(weight.len(), d_out * d_in, "the weight is [d_out, d_in]");
     assert!(bias.is_none_or(|bias| bias.len() == d_out), "the bias is [d_out]");
     let rows = rows(x, d_in);
-    let weight = Matrix::new(weight, d_out, d_in).transposed();
-    // SAFETY: the product, or the bias before it, writes every element.
+    if rows == 0 {
+        return Vec::new();
+    }
+    let x = Matrix::new(x, rows, d_in);
+    // SAFETY: the products, or the bias before them, write every element.
     unsafe {
-        written(rows * d_out, |out| match bias {
-            None => {
-                let x = Matrix::new(x, rows, d_in);
-                product(MatrixMut::unwritten(out, rows, d_out), x, weight, 1.0, Threads::All);
-            }
-            Some(bias) => {
+        written(rows * d_out, |out| {
+            if let Some(bias) = bias {
                 out.par_chunks_exact_mut(d_out).with_min_len(64).for_each(|row| {
                     row.write_copy_of_slice(bias);
                 });
-                let x = Matrix::new(x, rows, d_in);
-                add_product(assume_written(out), d_out, x, weight, 1.0, Threads::All);
+            }
+            for outputs in weight.pieces(d_out, LEAST_ROWS) {
+                let numbers = weight.rows(outputs.clone(), d_in);
+                let numbers = Matrix::new(&numbers, outputs.len(), d_in).transposed();
+                if bias.is_some() {
+                    let out = &mut assume_written(out)[outputs.start..];
+                    add_product(out, d_out, x, numbers, 1.0, Threads::All);
+                } else {
+                    let out = MatrixMut::unwritten(out, rows, d_out).columns(outputs);
+                    product(out, x, numbers, 1.0, Threads::All);
+                }
             }
         })
     }
@@ -38,11 +47,21 @@ pub fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, d_in: usize, d_o
 /// # Panics
 /// If the length of a slice differs from its shape.
 #[allow(unsafe_code)]
-pub fn backward_x(dy: &[f32], weight: &[f32], d_in: usize, d_out: usize) -> Vec<f32> {
+pub fn backward_x(dy: &[f32], weight: Weight, d_in: usize, d_out: usize) -> Vec<f32> {
     let rows = rows(dy, d_out);
-    let (dy, weight) = (Matrix::new(dy, rows, d_out), Matrix::new(weight, d_out, d_in));
-    // SAFETY: a product writes all of its output.
-    unsafe { written(rows * d_in, |out| product(MatrixMut::unwritten(out, rows, d_in), dy, weight, 1.0, Threads::All)) }
+    let dy = Matrix::new(dy, rows, d_out);
+    // SAFETY: the products write all of their output.
+    unsafe {
+        written(rows * d_in, |out| {
+            // Columns, so that each element is one sum over all rows, whatever the pieces are.
+            for inputs in weight.pieces(d_in, LEAST_COLUMNS) {
+                let numbers = weight.columns(inputs.clone(), d_in);
+                let numbers = Matrix::new(&numbers, d_out, inputs.len());
+                let out = MatrixMut::unwritten(out, rows, d_in).columns(inputs);
+                product(out, dy, numbers, 1.0, Threads::All);
+            }
+        })
+    }
 }
 
 /// Returns the gradient of the weight, `[d_out, d_in]`.
@@ -71,6 +90,7 @@ fn rows(x: &[f32], columns: usize) -> usize {
 mod tests {
     use super::*;
     use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
+    use half::{bf16, f16};
     use proptest::prelude::*;
 
     fn by_definition(x: &[f64], weight: &[f64], bias: Option<&[f64]>, d_in: usize) -> Vec<f64> {
@@ -85,7 +105,7 @@ mod tests {
         #[test]
         fn equals_its_definition(rows in 1_usize..40, d_in in 1_usize..40, d_out in 1_usize..40, biased: bool) {
             let (x, weight, bias) = (random(rows * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
-            let y = forward(&x, &weight, biased.then_some(&bias), d_in, d_out);
+            let y = forward(&x, Weight::F32(&weight), biased.then_some(&bias), d_in, d_out);
             let wide_bias = wide(&bias);
             let expected = by_definition(&wide(&x), &wide(&weight), biased.then_some(&wide_bias), d_in);
             assert_close(&y, &expected, 1e-5);
@@ -97,7 +117,7 @@ mod tests {
             let (wide_x, wide_weight) = (wide(&x), wide(&weight));
             let loss = |y: Vec<f64>| y.iter().zip(&dy).map(|(y, dy)| y * f64::from(*dy)).sum::<f64>();
             let expected = numeric_gradient(&wide_x, |x| loss(by_definition(x, &wide_weight, None, d_in)));
-            assert_close(&backward_x(&dy, &weight, d_in, d_out), &expected, 1e-5);
+            assert_close(&backward_x(&dy, Weight::F32(&weight), d_in, d_out), &expected, 1e-5);
             let expected = numeric_gradient(&wide_weight, |w| loss(by_definition(&wide_x, w, None, d_in)));
             assert_close(&backward_weight(&dy, &x, d_in, d_out), &expected, 1e-5);
             let bias = vec![0.0; d_out];
@@ -110,13 +130,39 @@ mod tests {
     fn the_same_bits_on_any_number_of_threads() {
         let (rows, d_in, d_out) = (2065, 40, 24);
         let (x, weight, bias) = (random(rows * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
-        let (one, three) = on_threads(|| forward(&x, &weight, Some(&bias), d_in, d_out));
+        let (one, three) = on_threads(|| forward(&x, Weight::F32(&weight), Some(&bias), d_in, d_out));
         assert_eq!(one, three);
         assert_close(&one, &by_definition(&wide(&x), &wide(&weight), Some(&wide(&bias)), d_in), 1e-5);
         let dy = random(rows * d_out, 4);
         let (one, three) = on_threads(|| backward_weight(&dy, &x, d_in, d_out));
         assert_eq!(one, three);
-        let (one, three) = on_threads(|| backward_x(&dy, &weight, d_in, d_out));
+        let (one, three) = on_threads(|| backward_x(&dy, Weight::F32(&weight), d_in, d_out));
         assert_eq!(one, three);
+    }
+
+    #[test]
+    fn a_weight_in_half_precision_gives_the_bits_of_its_numbers_in_f32() {
+        // The first two matrices are widened in one piece, the others in several.
+        for (d_in, d_out) in [(30, 40), (7, 300), (70, 1200), (300, 700)] {
+            let half: Vec<bf16> = random(d_out * d_in, 4).into_iter().map(bf16::from_f32).collect();
+            let full: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
+            let other: Vec<f16> = full.iter().map(|x| f16::from_f32(*x)).collect();
+            let wide: Vec<f32> = other.iter().map(|x| x.to_f32()).collect();
+            let bias = random(d_out, 2);
+            for rows in [1, 2, 37, 130] {
+                let (x, dy) = (random(rows * d_in, 1), random(rows * d_out, 3));
+                for [held, numbers] in
+                    [[Weight::Bf16(&half), Weight::F32(&full)], [Weight::F16(&other), Weight::F32(&wide)]]
+                {
+                    for bias in [None, Some(&bias[..])] {
+                        let [a, b] = [held, numbers].map(|weight| forward(&x, weight, bias, d_in, d_out));
+                        assert!(a == b, "forward, {rows} rows of {d_in} to {d_out}");
+                    }
+                    let [a, b] = [held, numbers].map(|weight| backward_x(&dy, weight, d_in, d_out));
+                    assert!(a == b, "backward, {rows} rows of {d_in} to {d_out}");
+                }
+            }
+            assert!(forward(&[], Weight::Bf16(&half), Some(&bias), d_in, d_out).is_empty());
+        }
     }
 }

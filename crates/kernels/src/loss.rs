@@ -8,6 +8,7 @@ use crate::linear;
 use crate::matrix::{Matrix, Threads, add_product};
 use crate::norm::column_sums;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
+use crate::weight::Weight;
 use rayon::prelude::*;
 
 /// Targets, classes and label smoothing.
@@ -54,7 +55,7 @@ impl LinearCrossEntropy<'_> {
     ///
     /// # Panics
     /// If the length of a slice differs from its shape, or a target is not a class index.
-    pub fn forward(&self, x: &[f32], weight: &[f32], bias: Option<&[f32]>, d: usize, wanted: Wanted) -> Loss {
+    pub fn forward(&self, x: &[f32], weight: Weight, bias: Option<&[f32]>, d: usize, wanted: Wanted) -> Loss {
         let (rows, classes) = (self.targets.len(), self.classes);
         assert_eq!(x.len(), rows * d, "the input is [rows, d]");
         assert_eq!(weight.len(), classes * d, "the weight is [classes, d]");
@@ -134,6 +135,7 @@ simd_fn! {
 mod tests {
     use super::*;
     use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
+    use half::bf16;
     use proptest::prelude::*;
 
     fn by_definition(loss: &LinearCrossEntropy, x: &[f64], weight: &[f64], bias: &[f64], d: usize) -> f64 {
@@ -163,7 +165,7 @@ mod tests {
             let loss = LinearCrossEntropy { targets: &targets, classes, label_smoothing };
             let (x, weight, bias) = (random(rows * d, 1), random(classes * d, 2), random(classes, 3));
             let (wide_x, wide_weight, wide_bias) = (wide(&x), wide(&weight), wide(&bias));
-            let found = loss.forward(&x, &weight, Some(&bias), d, ALL);
+            let found = loss.forward(&x, Weight::F32(&weight), Some(&bias), d, ALL);
             let expected = by_definition(&loss, &wide_x, &wide_weight, &wide_bias, d);
             prop_assert!((found.sum - expected).abs() < 1e-4, "{} is not {expected}", found.sum);
             let gradient = numeric_gradient(&wide_x, |x| by_definition(&loss, x, &wide_weight, &wide_bias, d));
@@ -182,7 +184,8 @@ mod tests {
         let targets = targets(8, classes);
         let (x, weight) = (random(8 * d, 1), random(classes * d, 2));
         let run = |targets: &[Option<usize>], x: &[f32]| {
-            LinearCrossEntropy { targets, classes, label_smoothing: 0.1 }.forward(x, &weight, None, d, ALL)
+            let loss = LinearCrossEntropy { targets, classes, label_smoothing: 0.1 };
+            loss.forward(x, Weight::F32(&weight), None, d, ALL)
         };
         let (whole, other_threads) = on_threads(|| run(&targets, &x));
         assert_eq!((whole.sum, &whole.x, &whole.weight), (other_threads.sum, &other_threads.x, &other_threads.weight));
@@ -197,7 +200,18 @@ mod tests {
     #[test]
     fn rows_without_a_target_cost_nothing_and_frozen_inputs_get_no_gradient() {
         let loss = LinearCrossEntropy { targets: &[None, None], classes: 3, label_smoothing: 0.0 };
-        let found = loss.forward(&[1.0; 4], &[1.0; 6], None, 2, Wanted { x: true, ..Default::default() });
+        let found = loss.forward(&[1.0; 4], Weight::F32(&[1.0; 6]), None, 2, Wanted { x: true, ..Default::default() });
         assert_eq!((found.sum, found.x, found.weight), (0.0, Some(vec![0.0; 4]), None));
+    }
+
+    #[test]
+    fn a_weight_in_half_precision_gives_the_bits_of_its_numbers_in_f32() {
+        let (rows, classes, d) = (8, CHUNK / 3, 5);
+        let (targets, x) = (targets(rows, classes), random(rows * d, 1));
+        let half: Vec<bf16> = random(classes * d, 2).into_iter().map(bf16::from_f32).collect();
+        let full: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
+        let loss = LinearCrossEntropy { targets: &targets, classes, label_smoothing: 0.1 };
+        let [a, b] = [Weight::Bf16(&half), Weight::F32(&full)].map(|weight| loss.forward(&x, weight, None, d, ALL));
+        assert_eq!((a.sum, a.x, a.weight), (b.sum, b.x, b.weight));
     }
 }

@@ -4,6 +4,7 @@ use crate::bf16;
 use crate::vector::Uninit;
 use gemm::Parallelism;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Precision of the factors of products, by PyTorch's names.
@@ -125,6 +126,15 @@ impl<'a> MatrixMut<'a> {
     pub(crate) fn unwritten(data: &'a mut [Uninit], rows: usize, columns: usize) -> Self {
         assert_eq!(data.len(), rows * columns, "the length of a {rows}×{columns} matrix");
         Self { data: data.as_mut_ptr().cast(), rows, columns, row_stride: columns, lifetime: PhantomData }
+    }
+
+    /// Returns some of its columns.
+    ///
+    /// # Panics
+    /// If there are fewer columns.
+    pub(crate) fn columns(self, columns: Range<usize>) -> Self {
+        assert!(columns.start <= columns.end && columns.end <= self.columns, "{columns:?} of {} columns", self.columns);
+        Self { data: self.data.wrapping_add(columns.start), columns: columns.len(), ..self }
     }
 
     /// Splits into blocks of `width` columns and at most `height` rows: first all blocks of the first columns, top to

@@ -1,6 +1,7 @@
 //! Linear maps of a model that adapters can be added to.
 
 use crate::adapters::{AdapterBank, AdapterConfig, MapWeights, changed};
+use crate::frozen_dtype::widened;
 use crate::layers::Linear;
 use burn::tensor::{Device, Tensor};
 use std::collections::BTreeMap;
@@ -99,7 +100,7 @@ pub fn set_adapters_trainable(model: &mut (impl Adaptable + ?Sized), trainable: 
 }
 
 /// Folds an adapter into the weights that it targets. The model without gates then computes the same as before with
-/// that gate at 1.
+/// that gate at 1. Weights that are held in half precision are in f32 afterwards.
 pub fn merge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
     replace_weights(model, |bank, weight, bias| bank.merged(adapter, weight, bias));
 }
@@ -126,7 +127,8 @@ fn replace_weights(
 ) {
     for (_, linear) in model.linears() {
         let Some(bank) = &linear.adapters else { continue };
-        let (weight, bias) = (linear.weight.val().detach(), linear.bias.as_ref().map(|bias| bias.val().detach()));
+        let (weight, bias) =
+            (widened(linear.weight.val().detach()), linear.bias.as_ref().map(|bias| bias.val().detach()));
         let Some((weight, bias)) = change(&**bank, weight, bias) else { continue };
         linear.weight = changed(&linear.weight, |_| weight.detach());
         linear.bias = linear.bias.as_ref().zip(bias).map(|(old, bias)| changed(old, |_| bias.detach()));

@@ -19,7 +19,8 @@ use undertone_store::{Dtype, parameters};
 /// its last states.
 pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
     /// Returns the token embedding, `[vocabulary, d_model]`: heads that write text share it, and it is the output layer
-    /// of a backbone that is trained by CTC.
+    /// of a backbone that is trained by CTC. In training its weight may be held in half precision, as
+    /// [`undertone_ops::linear`] and [`embedding`](undertone_ops::embedding) take it.
     fn token_embedding(&self) -> &Embedding;
 
     /// Number of blocks.

@@ -26,6 +26,8 @@ pub mod boxed;
 mod checkpointing;
 mod flops;
 mod folder;
+pub mod frozen;
+mod frozen_dtype;
 pub mod heads;
 pub mod layers;
 pub mod limits;

@@ -1,5 +1,6 @@
 //! Small decoder that writes text from the states of any encoder.
 
+use crate::frozen_dtype::widened;
 use crate::layers::Embedding;
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_POSITIONS};
 use crate::whisper::{WhisperConfig, WhisperDecoder};
@@ -135,7 +136,7 @@ impl TextDecoderConfig {
 
 /// Root mean square of the norms of a table's rows.
 pub fn row_norm(embeddings: &Embedding) -> f64 {
-    let squares = embeddings.weight.val().inner().square().sum_dim(1);
+    let squares = widened(embeddings.weight.val().inner()).square().sum_dim(1);
     f64::from(squares.mean().into_scalar::<f32>()).sqrt()
 }
 

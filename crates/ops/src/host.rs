@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_kernels::matrix::{Precision, set_precision};
+use undertone_kernels::weight::Weight;
 
 /// Implementation of operations on the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -57,7 +58,8 @@ pub fn runs_ahead(device: &Device) -> bool {
     Backing::of(device) != Backing::Flex
 }
 
-/// Operation on contiguous f32 tensors in host memory, with `N` inputs and one output.
+/// Operation on contiguous tensors in host memory, with `N` inputs and one output: all in f32, but for weights that are
+/// [`held`] in half precision.
 pub(crate) trait HostOp<const N: usize>: Clone + Debug + Send + 'static {
     /// Data that the backward pass needs.
     type Saved: Clone + Debug + Send + 'static;
@@ -223,6 +225,17 @@ pub(crate) fn f32<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if x.dtype() == DType::F32 { x } else { x.cast(DType::F32) }
 }
 
+/// Whether a type has half of f32's bytes.
+pub(crate) fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
+}
+
+/// Returns a weight as kernels take it: in half precision if it is frozen and held so, otherwise in f32. Kernels widen
+/// it while they run, so that the graph keeps the half alone.
+pub(crate) fn held<const D: usize>(weight: Tensor<D>) -> Tensor<D> {
+    if is_half(weight.dtype()) && !weight.is_tracked() { weight } else { f32(weight) }
+}
+
 /// Casts back to the type of the input.
 pub(crate) fn restored<const D: usize>(y: Tensor<D>, dtype: DType) -> Tensor<D> {
     if y.dtype() == dtype { y } else { y.cast(dtype) }
@@ -242,6 +255,16 @@ pub(crate) fn whole(x: FlexTensor) -> FlexTensor {
 /// Elements of a tensor that a [`HostOp`] gets.
 pub(crate) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("host operations are given contiguous f32 tensors")
+}
+
+/// Elements of a weight that a [`HostOp`] gets from [`held`].
+pub(crate) fn weights(tensor: &FlexTensor) -> Weight<'_> {
+    let found = match tensor.dtype() {
+        DType::BF16 => tensor.as_slice().map(Weight::Bf16),
+        DType::F16 => tensor.as_slice().map(Weight::F16),
+        _ => tensor.as_slice().map(Weight::F32),
+    };
+    found.expect("host operations are given contiguous weights in f32 or half precision")
 }
 
 /// Makes a tensor of `data`.

@@ -3,7 +3,7 @@
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, ternary, unary};
+use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, ternary, unary, weights};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::lowered;
@@ -16,7 +16,8 @@ use burn::tensor::{Int, Tensor, module};
 use std::sync::Arc;
 use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 
-/// Returns `x · weightᵀ + bias`.
+/// Returns `x · weightᵀ + bias`, in the type of `x`. A frozen weight may be in half precision whatever that is: it counts
+/// as the same numbers in the type that products are computed in, and the graph keeps it as it is.
 ///
 /// # Shapes
 /// - `x`: `[.., in]`; `weight`: `[out, in]`; `bias`: `[out]`
@@ -35,7 +36,7 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
         return step(x, weight, bias);
     }
     let dtype = x.dtype();
-    let (x, weight) = (host::f32(x), host::f32(weight));
+    let (x, weight) = (host::f32(x), host::held(weight));
     let y = match bias {
         None => binary::<D, 2, D>(Linear, x, weight),
         Some(bias) => ternary::<D, 2, 1, D>(Linear, x, weight, host::f32(bias)),
@@ -59,17 +60,19 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     // Casts happen in the shape of the neighbouring operations, so that they are fused with those.
     let x = lowered(AnyFloat::from(x).plain().tensor::<D>()).reshape([rows, d_in]);
-    let weight = lowered(AnyFloat::from(weight).plain().tensor::<2>());
     let product_dtype = x.dtype();
+    // A weight that is held in half precision is kept so for the backward pass.
+    let kept = lowered(AnyFloat::from(weight).plain().tensor::<2>());
+    let weight = host::restored(kept.clone(), product_dtype);
     let bias = bias.map(|bias| AnyFloat::from(bias).plain().tensor::<1>());
     let y = match bias {
         #[cfg(feature = "tch")]
         Some(bias) if Backing::of(&bias.device()) == Backing::LibTorch => {
             let bias = host::restored(bias, product_dtype);
-            host::restored(libtorch::affine(x.clone(), weight.clone(), bias).reshape(y_shape), dtype)
+            host::restored(libtorch::affine(x.clone(), weight, bias).reshape(y_shape), dtype)
         }
         bias => {
-            let y = host::restored(matmul(x.clone(), weight.clone().transpose()).reshape(y_shape), dtype);
+            let y = host::restored(matmul(x.clone(), weight.transpose()).reshape(y_shape), dtype);
             match bias {
                 Some(bias) => y + host::restored(bias, dtype).unsqueeze(),
                 None => y,
@@ -79,13 +82,15 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     if !with_autodiff {
         return y;
     }
-    let (x, weight) = (wanted[1].then_some(x), wanted[0].then_some(weight));
+    let (x, kept) = (wanted[1].then_some(x), wanted[0].then_some(kept));
     let wants_bias = wanted.get(2) == Some(&true);
     let backward = move |dy| {
         let dy = Tensor::<D>::from_dispatch(dy);
         let low = host::restored(dy.clone(), product_dtype).reshape([rows, d_out]);
-        let dx =
-            weight.map(|weight| host::restored(matmul(low.clone(), weight).reshape(x_shape), dtype).into_dispatch());
+        let dx = kept.map(|kept| {
+            let dx = matmul(low.clone(), host::restored(kept, product_dtype));
+            host::restored(dx.reshape(x_shape), dtype).into_dispatch()
+        });
         let dw = x.map(|x| host::restored(matmul(low.clone().transpose(), x), weight_dtype).into_dispatch());
         let full = if dtype == product_dtype { low } else { dy.reshape([rows, d_out]) };
         let db = wants_bias.then(|| column_sums(full).into_dispatch());
@@ -100,12 +105,15 @@ pub(crate) fn column_sums(x: Tensor<2>) -> Tensor<1> {
     host::restored(host::f32(x).sum_dim(0).squeeze_dim(0), dtype)
 }
 
-/// Returns rows of `weight` by index.
+/// Returns rows of `weight` by index, in its type; those of a frozen weight in half precision, in f32.
 ///
 /// # Shapes
 /// - `weight`: `[vocabulary, d_model]`; `ids`: `[batch, time]`
 /// - output: `[batch, time, d_model]`
 pub fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
+    if host::is_half(weight.dtype()) && !weight.is_tracked() {
+        return host::f32(module::embedding(weight, ids));
+    }
     #[cfg(feature = "cube")]
     if Backing::of(&weight.device()).is_cube() {
         return embedding_step(weight, ids);
@@ -160,7 +168,7 @@ impl Linear {
     ) -> (FlexTensor, SavedLinear) {
         let x_shape = x.layout().shape().to_vec();
         let (d_out, d_in) = (weight.layout().shape()[0], weight.layout().shape()[1]);
-        let y = kernels::forward(floats(&x), floats(&weight), bias.map(floats), d_in, d_out);
+        let y = kernels::forward(floats(&x), weights(&weight), bias.map(floats), d_in, d_out);
         let mut shape = x_shape.clone();
         *shape.last_mut().expect("a linear map's input has an axis") = d_out;
         let [wants_x, wants_weight] = wanted;
@@ -173,7 +181,7 @@ impl Linear {
         let dw = saved.x.map(|x| tensor(kernels::backward_weight(floats(dy), floats(&x), d_in, d_out), [d_out, d_in]));
         let dx = saved
             .weight
-            .map(|weight| tensor(kernels::backward_x(floats(dy), floats(&weight), d_in, d_out), saved.x_shape));
+            .map(|weight| tensor(kernels::backward_x(floats(dy), weights(&weight), d_in, d_out), saved.x_shape));
         [dx, dw]
     }
 }
@@ -230,7 +238,11 @@ impl HostOp<1> for Embedding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device};
+    use crate::testing::{Inputs, assert_close, compare, compare_held, compare_not_finite, device, held, values};
+    use crate::{Compute, autocast};
+    use burn::backend::Flex;
+    use burn::backend::ops::FloatTensorOps;
+    use burn::tensor::{DType, FloatDType};
     use proptest::prelude::*;
 
     #[test]
@@ -269,6 +281,56 @@ mod tests {
         let gradients = linear(x.clone(), weight.clone(), None).sum().backward();
         assert_close(x.grad(&gradients).expect("a gradient"), &[3.0; 8], 0.0);
         assert!(weight.grad(&gradients).is_none());
+    }
+
+    #[test]
+    fn a_weight_that_is_held_in_half_precision_counts_as_its_numbers() {
+        let inputs = Inputs::default();
+        let (x, bias) = (inputs.tensor([3, 7, 40]), inputs.tensor([50]).inner());
+        for weights in held([50, 40]) {
+            for body in [linear::<3>, step::<3>] {
+                compare_held(x.clone(), weights.clone(), |x, weight| body(x, weight, None));
+                compare_held(x.clone(), weights.clone(), |x, weight| body(x, weight, Some(bias.clone())));
+                for compute in [Compute::Bf16, Compute::F16].map(|compute| compute.on(&device())) {
+                    autocast(compute, || compare_held(x.clone(), weights.clone(), |x, weight| body(x, weight, None)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_graph_keeps_a_held_weight_as_it_is() {
+        let (x, weight) = (tensor(vec![1.0; 6], [2, 3]), tensor(vec![0.5; 12], [4, 3]));
+        let half = Flex::float_cast(weight, FloatDType::BF16);
+        let (_, saved) = Linear::run(x, half, None, [true, false]);
+        assert_eq!(saved.weight.map(|weight| weight.dtype()), Some(DType::BF16));
+    }
+
+    #[test]
+    fn a_weight_in_half_precision_that_is_tracked_gets_a_gradient_in_its_type() {
+        let x = Tensor::<2>::ones([4, 2], &device());
+        for [half, _] in held([3, 2]) {
+            let dtype = half.dtype();
+            for body in [linear::<2>, step::<2>] {
+                let weight = half.clone().autodiff().require_grad();
+                let gradient = weight.grad(&body(x.clone(), weight.clone(), None).sum().backward());
+                let gradient = gradient.expect("a gradient");
+                assert_eq!(gradient.dtype(), dtype);
+                assert_close(gradient, &[4.0; 6], 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_a_held_table_are_in_f32() {
+        let ids = Tensor::<2, Int>::from_ints([[1, 0, 1], [3, 3, 2]], &device());
+        for [half, full] in held([4, 5]) {
+            for (half, full) in [(half.clone(), full.clone()), (half.autodiff(), full.autodiff())] {
+                let rows = embedding(half, ids.clone());
+                assert_eq!(rows.dtype(), DType::F32);
+                assert_eq!(values(rows), values(embedding(full, ids.clone())));
+            }
+        }
     }
 
     fn derived(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {

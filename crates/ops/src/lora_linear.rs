@@ -113,16 +113,19 @@ fn step<const D: usize>(
     let matrix = |input: usize| lowered(plain(input).tensor::<D>()).reshape([rows, d_in]);
 
     let [weight, a, b] = [1, 2, 3].map(|input| plain(input).tensor::<2>());
+    let weight_dtype = weight.dtype();
     let x = matrix(0);
     let seen = dropped.map_or_else(|| x.clone(), matrix);
-    let (low_weight, low_a, low_b) = (lowered(weight), lowered(a.clone()), lowered(b.clone()));
+    // As in `linear`, a weight that is held in half precision is kept so for the backward pass.
+    let (kept, low_a, low_b) = (lowered(weight), lowered(a.clone()), lowered(b.clone()));
+    let dtype = x.dtype();
     let scaling = Scaling {
         scale,
         gates: gates.map(|gates| host::f32(plain(gates).tensor())),
         batch: x_shape[0],
         time: x_shape[1..D - 1].iter().product(),
     };
-    let base = host::f32(matmul(x.clone(), low_weight.clone().transpose()));
+    let base = host::f32(matmul(x.clone(), host::restored(kept.clone(), dtype).transpose()));
     let low = host::f32(matmul(seen.clone(), low_a.transpose()));
     let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
     let (y, gated) = scaling.added(base, low.clone(), Wide::Transposed(host::f32(b)), bias_numbers);
@@ -131,8 +134,7 @@ fn step<const D: usize>(
         return y;
     }
 
-    let dtype = x.dtype();
-    let (for_dx, for_dw) = (wants(Some(0)).then_some(low_weight), wants(Some(1)).then_some(x));
+    let (for_dx, for_dw) = (wants(Some(0)).then_some(kept), wants(Some(1)).then_some(x));
     let for_da = wants(Some(2)).then_some(seen);
     let for_db = wants(Some(3)).then_some(gated);
     let for_gates = wants(gates).then_some(low);
@@ -144,14 +146,14 @@ fn step<const D: usize>(
             found[bias] = Some(column_sums(full.reshape([rows, d_out])).into_dispatch());
         }
         let product = |lhs: Tensor<2>, rhs: Tensor<2>| host::f32(matmul(lhs, rhs));
-        found[1] = for_dw.map(|x| product(dy.clone().transpose(), x).into_dispatch());
+        found[1] = for_dw.map(|x| host::restored(product(dy.clone().transpose(), x), weight_dtype).into_dispatch());
         found[3] = for_db.map(|gated| product(dy.clone().transpose(), host::restored(gated, dtype)).into_dispatch());
         let d_gated = product(dy.clone(), low_b);
         if let (Some(gates), Some(low)) = (gates, for_gates) {
             let shares = (low * d_gated.clone()).reshape([scaling.batch, scaling.time, rank]);
             found[gates] = Some(shares.sum_dim(1).squeeze_dim::<2>(1).into_dispatch());
         }
-        let dx = for_dx.map(|weight| product(dy, weight));
+        let dx = for_dx.map(|weight| product(dy, host::restored(weight, dtype)));
         let (dx, d_low) = match dx {
             Some(dx) if dropped.is_none() => {
                 let (dx, d_low) = scaling.added(dx, d_gated, Wide::Straight(host::f32(a)), None);
@@ -244,7 +246,7 @@ impl Scaling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device};
+    use crate::testing::{Inputs, assert_close, compare, compare_held, compare_not_finite, device, held};
     use crate::{Compute, autocast};
     use proptest::prelude::*;
 
@@ -349,6 +351,23 @@ mod tests {
         let expected = composed(x.clone(), matrix(&weight), None, vec![update.clone()]);
         let expected: Vec<f32> = expected.try_into_vec_as().expect("floats");
         assert_close(step(x, matrix(&weight), None, update), &expected, 1e-5);
+    }
+
+    #[test]
+    fn a_weight_that_is_held_in_half_precision_counts_as_its_numbers() {
+        let with = With { bias: true, gates: true, dropout: false };
+        let inputs = inputs([2, 9, 20, 30, 4]);
+        for weights in held([30, 20]) {
+            for body in [alone as Body, composed, lora_linear] {
+                let run = |x: Tensor<3>, weight: Tensor<2>| {
+                    let is_tracked = x.is_autodiff();
+                    let mut inputs = inputs.clone().map(|x| if is_tracked { x } else { x.inner() });
+                    (inputs[0], inputs[1]) = (x, weight.unsqueeze());
+                    run(body, with, inputs)
+                };
+                compare_held(inputs[0].clone(), weights.clone(), run);
+            }
+        }
     }
 
     #[test]

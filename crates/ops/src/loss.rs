@@ -6,7 +6,7 @@ use crate::cube;
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, differentiated, with_gradients};
-use crate::host::{self, HostOp, binary, floats, fused, like, runs_ahead, tensor, ternary};
+use crate::host::{self, HostOp, binary, floats, fused, like, runs_ahead, tensor, ternary, weights};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::linear::column_sums;
@@ -160,7 +160,7 @@ pub fn linear_cross_entropy(
     let targets: Arc<[Option<usize>]> = targets.into_data().iter::<i64>().map(counted).collect();
     let count = targets.iter().flatten().count() as f32;
     let op = LinearCrossEntropy { targets, smoothing: options.label_smoothing as f32 };
-    let (x, weight) = (host::f32(x), host::f32(weight));
+    let (x, weight) = (host::f32(x), host::held(weight));
     let sum = match bias {
         None => binary::<2, 2, 1>(op, x, weight),
         Some(bias) => ternary::<2, 2, 1, 1>(op, x, weight, host::f32(bias)),
@@ -182,6 +182,8 @@ fn step(
     options: CrossEntropyOptions,
 ) -> LossSum {
     let dtype = x.dtype();
+    // A weight may be held in half precision. Nothing is kept of it for the backward pass.
+    let weight = host::restored(weight, dtype);
     let inputs: Vec<AnyFloat> = [x.into(), weight.into()].into_iter().chain(bias.map(AnyFloat::from)).collect();
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let wanted = [0, 1, 2].map(|i| inputs.get(i).is_some_and(AnyFloat::is_tracked));
@@ -292,7 +294,7 @@ impl LinearCrossEntropy {
         let (classes, d) = (weight.layout().shape()[0], weight.layout().shape()[1]);
         let kernel = kernels::LinearCrossEntropy { targets: &self.targets, classes, label_smoothing: self.smoothing };
         let wanted = kernels::Wanted { x: wants_x, weight: wants_weight, bias: wants_bias };
-        let loss = kernel.forward(floats(x), floats(weight), bias.map(floats), d, wanted);
+        let loss = kernel.forward(floats(x), weights(weight), bias.map(floats), d, wanted);
         let gradients =
             [loss.x.map(|g| like(g, x)), loss.weight.map(|g| like(g, weight)), loss.bias.map(|g| tensor(g, [classes]))];
         (tensor(vec![loss.sum as f32], [1]), gradients)
@@ -332,7 +334,9 @@ impl HostOp<3> for LinearCrossEntropy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Inputs, assert_close, compare, compare_not_finite, device, pseudo_random};
+    use crate::testing::{
+        Inputs, assert_close, compare, compare_held, compare_not_finite, device, held, pseudo_random,
+    };
     use proptest::prelude::*;
 
     fn reference(logits: &[f32], classes: usize, targets: &[i64], smoothing: f64) -> (f64, usize) {
@@ -423,6 +427,18 @@ mod tests {
                 } else {
                     compare([x, weight], |[x, w]| whole(f, x, w, None), |[x, w]| parts(x, w, None));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_layer_that_is_held_in_half_precision_counts_as_its_numbers() {
+        let targets = Tensor::<1, Int>::from_ints([1, -100, 0, 7, 59, 2], &device());
+        let options = CrossEntropyOptions { label_smoothing: 0.1, ..Default::default() };
+        for weights in held([60, 12]) {
+            for f in [linear_cross_entropy, step] {
+                let x = Inputs::default().tensor([6, 12]);
+                compare_held(x, weights.clone(), |x, weight| f(x, weight, None, targets.clone(), options).sum);
             }
         }
     }

@@ -129,11 +129,11 @@ pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// Casts `x` to the type of products. `x` stays unchanged outside of [`autocast`] or if it is not f32. The cast is a
-/// node of the graph if `x` is tracked, so gradients arrive in f32.
+/// Casts `x` to the type of products, unless that is f32: `x` then stays unchanged. The cast is a node of the graph if
+/// `x` is tracked, so gradients arrive in the type of `x`.
 pub(crate) fn lowered<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let dtype = product_type(&x.device());
-    if x.dtype() == DType::F32 && dtype != DType::F32 { x.cast(dtype) } else { x }
+    if dtype == DType::F32 || x.dtype() == dtype { x } else { x.cast(dtype) }
 }
 
 /// Whether products of these numbers must not be rounded to TF32.

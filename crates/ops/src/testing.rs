@@ -165,6 +165,36 @@ fn poisoned<const D: usize>(x: &Tensor<D>, poison: f32) -> Tensor<D> {
     Tensor::<1>::from_floats(values.as_slice(), &device).reshape(shape)
 }
 
+/// Returns frozen weights in each type of half precision that the device has, with the same numbers in f32.
+pub fn held(shape: [usize; 2]) -> Vec<[Tensor<2>; 2]> {
+    let full = Inputs::default().scaled(0.5).tensor(shape).inner();
+    let types = [DType::BF16, DType::F16].into_iter().filter(|dtype| device().supports_dtype(*dtype));
+    types.map(|dtype| full.clone().cast(dtype)).map(|half| [half.clone(), half.cast(DType::F32)]).collect()
+}
+
+/// Asserts that a function of `x` and a frozen weight has the same value, in f32, and the same gradient for a weight that
+/// is [`held`] in half precision and for its numbers in f32, with and without autodiff.
+pub fn compare_held<const D: usize, const Y: usize>(
+    x: Tensor<D>,
+    weights: [Tensor<2>; 2],
+    f: impl Fn(Tensor<D>, Tensor<2>) -> Tensor<Y>,
+) {
+    let [half, full] = weights.map(|weight| {
+        let y = f(x.clone(), weight.clone().autodiff());
+        let plain = f(x.clone().inner(), weight);
+        assert_eq!([y.dtype(), plain.dtype()], [DType::F32; 2]);
+        let upstream = pseudo_random(y.shape().num_elements(), 99);
+        let upstream = Tensor::<1>::from_floats(upstream.as_slice(), &y.device()).reshape(y.dims());
+        let gradients = (y.clone() * upstream).sum().backward();
+        [values(y.inner()), values(plain), values(x.grad(&gradients).expect("a gradient"))]
+    });
+    // Elsewhere a cast may be fused with other operations.
+    let tolerance = if runs_ahead(&device()) { 1e-5 } else { 0.0 };
+    for (half, full) in half.iter().flatten().zip(full.iter().flatten()) {
+        assert!((half - full).abs() <= tolerance, "{half} is not {full}");
+    }
+}
+
 /// Returns the elements of a tensor.
 pub fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
     x.try_into_vec_as().expect("floats")

@@ -61,7 +61,8 @@ pub fn parameter_infos<M: Module>(module: &M) -> Vec<ParameterInfo> {
     visitor.found
 }
 
-/// Replaces every float parameter of `module` by the tensor that `source` returns for its path.
+/// Replaces every float parameter of `module` by the tensor that `source` returns for its path, in the type of the
+/// parameter.
 ///
 /// # Errors
 /// The first error of `source`, or the first parameter whose shape differs.
@@ -161,7 +162,9 @@ impl<F: FnMut(&str) -> Option<Result<HostTensor, StoreError>>> Writer<F> {
         if new.shape != expected {
             return Err(StoreError::Shape { name, expected, found: new.shape });
         }
-        Ok(new.on(&old.device()).set_require_grad(old.is_require_grad()))
+        let value = new.on(&old.device());
+        let value = if old.dtype() == value.dtype() { value } else { value.cast(old.dtype()) };
+        Ok(value.set_require_grad(old.is_require_grad()))
     }
 }
 

@@ -11,14 +11,15 @@ use undertone_store::{HostTensor, StoreError};
 /// An adapter has the index of its task. A bank holds those adapters that target its map and treats any other as one
 /// that changes nothing.
 pub trait AdapterBank: DynModule<AdapterBanks> + Sync {
-    /// Applies the map with the adapters that `gates` selects.
+    /// Applies the map with the adapters that `gates` selects. `weight` may be held in half precision, as
+    /// [`undertone_ops::linear`] takes it.
     ///
     /// # Shapes
     /// - `x`: `[batch, rows, in]`; `weight`: `[out, in]`; `bias`: `[out]`
     /// - output: `[batch, rows, out]`
     fn forward(&self, x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, gates: &Gates) -> Tensor<3>;
 
-    /// Returns weight and bias with which the map alone computes what it computes with this adapter at gate 1; `None`
+    /// Returns weight and bias, in f32 as they are given, with which the map alone computes what it computes with this adapter at gate 1; `None`
     /// if the adapter does not target the map. A map without a bias stays without one.
     fn merged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights>;
 

@@ -2,6 +2,7 @@
 
 use super::normal;
 use crate::adapters::{BoxedAdapterBank, Gates};
+use crate::frozen_dtype::as_loaded;
 use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use undertone_ops::{self as ops, AnyFloat};
@@ -21,7 +22,7 @@ impl Linear {
     /// Creates weights from N(0, `std`²) and biases of 0.
     pub fn init(d_in: usize, d_out: usize, bias: bool, std: f64, device: &Device) -> Self {
         Self {
-            weight: normal([d_out, d_in], std, device),
+            weight: normal([d_out, d_in], std, device).map(as_loaded),
             bias: bias.then(|| Param::from_tensor(Tensor::zeros([d_out], device))),
             adapters: None,
         }

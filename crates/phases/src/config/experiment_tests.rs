@@ -1,6 +1,7 @@
 use super::*;
 use crate::{Origin, SourceConfig, Split, Synthesised};
 use undertone_data::loader::Workers;
+use undertone_model::frozen::FrozenDtype;
 
 impl Experiment {
     /// Loads a configuration from a text, for tests.
@@ -278,4 +279,25 @@ fn refusals_name_the_key_and_the_place() {
         assert!(!error.contains('\n'), "{error:?} is more than a sentence");
     }
     assert!(matches!(Experiment::load(Some(Path::new("no/such.yaml")), &[]), Err(ConfigError::NoFile(_))));
+}
+
+#[test]
+fn what_is_frozen_is_held_where_something_is() {
+    let held = "model.frozen_dtype=bf16";
+    let refused = load("", &[held]).expect_err("nothing is frozen").to_string();
+    assert!(
+        refused.contains("`model.frozen_dtype` is bf16") && refused.contains("`model.trainable: all`"),
+        "{refused}"
+    );
+    for part in ["encoder", "decoder", "lora"] {
+        let loaded = load("", &[held, &format!("model.trainable={part}")]).expect(part);
+        assert_eq!(loaded.model.frozen_dtype, FrozenDtype::Bf16);
+        assert_eq!(load(&loaded.to_yaml(), &[]), Ok(loaded));
+    }
+    assert_eq!(load("", &[]).expect("loaded").model.frozen_dtype, FrozenDtype::F32);
+    let tasks = load(TASKS, &["model.frozen_dtype=f16"]).expect("the backbone is frozen");
+    assert_eq!(tasks.model.frozen_dtype, FrozenDtype::F16);
+    let text = "model: {backbone: bert, path: bert, frozen_dtype: bf16}\ntasks: [{name: a, head: {type: classify, \
+                labels: [x, y]}, lora: {target_modules: [query]}, data: {train: {path: a.tsv}, valid: {path: b.tsv}}}]";
+    assert_eq!(load(text, &[]).expect("a text backbone").model.frozen_dtype, FrozenDtype::Bf16);
 }

@@ -16,6 +16,7 @@ use undertone_hub::Hub;
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::backbone::Backbone;
+use undertone_model::frozen::{FrozenDtype, loaded_in};
 use undertone_model::peft::{self, PeftLora};
 use undertone_model::whisper::{
     BUNDLED, FolderError, GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer, bundled,
@@ -36,6 +37,10 @@ pub struct ModelConfig {
     pub path: Option<PathBuf>,
     /// Part of the model that is trained.
     pub trainable: Trainable,
+    /// Number type in which the frozen matrices of the model are held in memory: those of its linear maps and of its token
+    /// embedding, rounded once when they are loaded. `bf16` and `f16` take half of f32's bytes; what is trained, and
+    /// biases, norms, positions and convolutions stay in f32. With `tasks` the whole backbone is frozen.
+    pub frozen_dtype: FrozenDtype,
     /// Adapter with `trainable: lora`, if it is a LoRA: short for `adapter: {type: lora, …}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
@@ -52,6 +57,7 @@ impl Default for ModelConfig {
             tokenizer: None,
             path: None,
             trainable: Trainable::default(),
+            frozen_dtype: FrozenDtype::default(),
             lora: Some(usual_lora()),
             adapter: None,
         }
@@ -251,7 +257,8 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Loads or initialises the model on `device`, with frozen parameters marked.
+    /// Loads or initialises the model on `device`, with frozen parameters marked. It is in f32: a run holds what it freezes
+    /// in [`frozen_dtype`](Self::frozen_dtype).
     ///
     /// # Errors
     /// When the source holds no complete model, and when the vocabulary has to be trained, which needs an
@@ -326,7 +333,8 @@ impl ModelConfig {
         let source = &self.source;
         if let Some(folder) = self.folder()? {
             if is_adapter(&folder) {
-                return merged_adapter(&folder, device);
+                // Both are added in f32.
+                return loaded_in(FrozenDtype::F32, || merged_adapter(&folder, device));
             }
             if let Some(format) = Format::of(&folder) {
                 return Ok(format.read(&folder, device)?);
@@ -343,7 +351,7 @@ impl ModelConfig {
                 (Some(_), None) => return Err(SourceError::Untrained),
                 (_, trained) => trained,
             };
-            return fresh(config.clone(), source.initializer, vocabulary, device);
+            return loaded_in(FrozenDtype::F32, || fresh(config.clone(), source.initializer, vocabulary, device));
         }
         let name = source.bundled.as_deref().unwrap_or(BUNDLED[0]);
         let files = bundled(name).ok_or_else(|| SourceError::NotBundled(name.to_owned()))?;

@@ -39,6 +39,7 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
         hub: model.source.hub.as_deref(),
         config: model.source.config.as_ref(),
         trained: &trained,
+        frozen: model.frozen_dtype,
         tokens: tasks.iter().map(|task| task.head.max_input()).max().filter(|tokens| *tokens > 0),
     };
     let Preset { settings, reason } = preset.resolve(&model, &context)?;

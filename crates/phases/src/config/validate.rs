@@ -3,7 +3,8 @@
 use super::error::ensure;
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
-use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split};
+use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split, Trainable};
+use undertone_model::frozen::FrozenDtype;
 use undertone_tasks::HeadConfig;
 
 /// Keys of runs without `tasks`, beside `data.valid`.
@@ -78,6 +79,13 @@ impl Experiment {
         }
         let is_text = self.model.backbone.is_text();
         ensure(!is_text, || "`model.backbone` is for text, which is trained by `tasks`: there are none")?;
+        let frozen = self.model.frozen_dtype;
+        ensure(frozen == FrozenDtype::F32 || self.model.trainable != Trainable::All, || {
+            format!(
+                "`model.frozen_dtype` is {frozen}, and with `model.trainable: all` nothing is frozen: leave it out, or train \
+                 a part of the model, such as `model.trainable: lora`"
+            )
+        })?;
         match self.first_given(&["router", "phases"]) {
             Some(key) => Err(format!("`{key}` is for runs with `tasks`, and there are none").into()),
             None => Ok(()),

@@ -13,6 +13,7 @@ use super::trivial::evaluate_baseline;
 use crate::config::TaskConfig;
 use crate::{Experiment, RunError, Split};
 use std::path::PathBuf;
+use undertone_model::frozen::FrozenDtype;
 use undertone_report::{Metric, MetricsTable, RoutingAnalysis, TaskColumn};
 use undertone_store::write_atomically;
 use undertone_tasks::TrivialBaseline;
@@ -78,7 +79,11 @@ pub fn analyze(experiment: &Experiment, split: Split) -> Result<Report, RunError
         [("head only", Baseline::Head), ("shared adapter", Baseline::Shared), ("full fine-tuning", Baseline::Full)]
     {
         for stage in stages(experiment, baseline).iter().filter(|stage| stage.is_complete()) {
-            let result = evaluate(&setup, &stage.best_model(&setup)?, &stage.tasks, split, RouterKind::Oracle)?;
+            // A trained backbone was in f32.
+            let in_f32 = stage.description.trained_backbone && experiment.model.frozen_dtype != FrozenDtype::F32;
+            let own = in_f32.then(|| Setup::in_f32(experiment)).transpose()?;
+            let setup = own.as_ref().unwrap_or(&setup);
+            let result = evaluate(setup, &stage.best_model(setup)?, &stage.tasks, split, RouterKind::Oracle)?;
             record(&mut table, name, &result)?;
         }
     }

@@ -7,6 +7,7 @@ use super::spec::{Layout, StageSpec, all_stages, stages};
 use crate::config::{CONFIG, TaskConfig};
 use crate::{Experiment, ModelConfig, RunError};
 use std::path::{Path, PathBuf};
+use undertone_model::frozen::FrozenDtype;
 
 /// Model that one stage of a run trained for one task.
 #[derive(Clone, Debug)]
@@ -75,6 +76,9 @@ impl Choice {
         let mut experiment = self.experiment.clone();
         if self.stage.layout == Layout::Model {
             experiment.model = ModelConfig { path: Some(self.stage.best()), ..experiment.model };
+        }
+        if self.stage.description.trained_backbone {
+            experiment.model.frozen_dtype = FrozenDtype::F32;
         }
         experiment
     }

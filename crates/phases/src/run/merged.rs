@@ -11,6 +11,7 @@ use crate::{ModelConfig, RunError};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use undertone_model::adaptable::merge_and_unload;
+use undertone_model::frozen::in_f32;
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, Whisper};
 use undertone_ops::set_kernels;
 
@@ -55,7 +56,9 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
             None => "speech, and is no Whisper: `predict` reads audio with it",
         }));
     };
-    let (model, mut whisper) = (choice.model(&setup)?, whisper.clone());
+    let (mut model, mut whisper) = (choice.model(&setup)?, whisper.clone());
+    // Of weights that are held in half precision, it has the rounded ones, on which the adapter was trained.
+    model.backbone = in_f32(model.backbone);
     whisper.model =
         whole(&model, whisper.tokenizer.start()).ok_or(RunError::Modality("something else than a Whisper"))?;
     if !model.heads.is_empty() {

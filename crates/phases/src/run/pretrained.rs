@@ -4,10 +4,13 @@ use super::modality::Modality;
 use super::reference::Reference;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::normalize::spelling_map;
-use crate::{Experiment, RunError, SourceError};
+use crate::{Experiment, ModelConfig, RunError, Trainable};
 use burn::tensor::Device;
 use std::ops::Deref;
 use std::sync::Arc;
+use undertone_model::backbone::BoxedBackbone;
+use undertone_model::frozen::{FrozenDtype, hold_frozen, loaded_in};
+use undertone_model::whisper::Whisper;
 use undertone_tasks::GenerationSettings;
 
 /// Backbone with its tokenizer and other files.
@@ -33,7 +36,9 @@ impl Pretrained {
     fn open(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
-            return Ok(Self::new(experiment.model.load_text(device)?));
+            let mut text = loaded(experiment, device, || experiment.model.load_text(device))?;
+            text.network = held(text.network, experiment)?;
+            return Ok(Self::new(text));
         }
         let speech = load_speech(experiment, device)?;
         check_settings(experiment, &speech).map_err(RunError::Setting)?;
@@ -73,19 +78,66 @@ fn check_settings(experiment: &Experiment, speech: &SpeechBackbone) -> Result<()
     Err(format!("{unused} is for decoders that write token by token, and the backbone has none: leave it out"))
 }
 
-/// Loads or initialises the speech backbone of an experiment on `device`, with its trained parameters marked.
+/// Loads or initialises the speech backbone of an experiment on `device`, with its trained parameters marked, and its
+/// frozen matrices held as the experiment says.
 ///
 /// # Errors
 /// When it is not available.
-pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<SpeechBackbone, SourceError> {
+pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<SpeechBackbone, RunError> {
     if experiment.model.backbone != Architecture::WHISPER {
-        return experiment.model.load_speech(device, experiment.seed);
+        let load = || experiment.model.load_speech(device, experiment.seed);
+        let mut speech = loaded(experiment, device, load)?;
+        speech.network = held(speech.network, experiment)?;
+        return Ok(speech);
     }
-    let mut whisper = experiment.load_whisper(device)?;
+    let mut whisper = loaded(experiment, device, || experiment.load_whisper(device))?;
     // The trained model has the language and task of its data wherever it is loaded.
     if whisper.generation.is_multilingual {
         whisper.generation.language = Some(experiment.data.language.clone());
         whisper.generation.task = Some(experiment.data.task.clone());
     }
+    // Before it becomes a backbone, whose decoder shares its weights.
+    let network = held(BoxedBackbone::new("Whisper", whisper.model), experiment)?;
+    whisper.model = network.downcast_ref::<Whisper>().expect("the network that was put in").clone();
     Ok(whisper.into())
+}
+
+/// Runs `load`. If all of the backbone is frozen, linear maps are held in `model.frozen_dtype` from the start.
+///
+/// # Errors
+/// When `device` lacks the type, and those of `load`.
+fn loaded<T, E: Into<RunError>>(
+    experiment: &Experiment,
+    device: &Device,
+    load: impl FnOnce() -> Result<T, E>,
+) -> Result<T, RunError> {
+    let ModelConfig { frozen_dtype: dtype, trainable, .. } = experiment.model;
+    if !dtype.is_on(device) {
+        let why = "the device does not have that type: choose another one, or leave it out";
+        return Err(refused(dtype, why));
+    }
+    let is_all_frozen = !experiment.tasks.is_empty() || trainable == Trainable::Lora;
+    let loaded = if is_all_frozen { loaded_in(dtype, load) } else { load() };
+    loaded.map_err(Into::into)
+}
+
+/// Returns a backbone whose frozen matrices are held in `model.frozen_dtype`.
+///
+/// # Errors
+/// When it has no such matrix.
+fn held(network: BoxedBackbone, experiment: &Experiment) -> Result<BoxedBackbone, RunError> {
+    let ModelConfig { frozen_dtype: dtype, trainable, .. } = experiment.model;
+    if dtype == FrozenDtype::F32 {
+        return Ok(network);
+    }
+    let (constants, has_tasks) = (network.constants(), !experiment.tasks.is_empty());
+    let (network, count) = hold_frozen(network, dtype, |path| has_tasks || !trainable.includes(path, constants));
+    if count == 0 {
+        return Err(refused(dtype, "no linear map and no embedding of the model is frozen: leave it out"));
+    }
+    Ok(network)
+}
+
+fn refused(dtype: FrozenDtype, why: &str) -> RunError {
+    RunError::Setting(format!("`model.frozen_dtype` is {dtype}, and {why}"))
 }

@@ -5,13 +5,14 @@ use super::evaluator::Evaluator;
 use super::modality::Opening;
 use super::pretrained::Pretrained;
 use crate::config::TaskConfig;
-use crate::{Experiment, Interrupt, RunError, Split, TextNormalizer};
+use crate::{Experiment, Interrupt, ModelConfig, RunError, Split, TextNormalizer};
 use burn::tensor::Device;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use undertone_data::loader::{Loader, LoaderConfig, Order};
 use undertone_fit::Footprint;
+use undertone_model::frozen::FrozenDtype;
 use undertone_ops::set_kernels;
 use undertone_train::ProcessGroup;
 
@@ -41,6 +42,16 @@ impl Setup {
         let device = experiment.open_device()?;
         set_kernels(experiment.kernels);
         let pretrained = Pretrained::load(experiment, &device)?;
+        Ok(Self::of(experiment, device, pretrained))
+    }
+
+    /// As [`new`](Self::new), with all of the backbone in f32, whatever `model.frozen_dtype` is: for stages that train it.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(super) fn in_f32(experiment: &Experiment) -> Result<Self, RunError> {
+        let model = ModelConfig { frozen_dtype: FrozenDtype::F32, ..experiment.model.clone() };
+        let Self { device, pretrained, .. } = Self::new(&Experiment { model, ..experiment.clone() })?;
         Ok(Self::of(experiment, device, pretrained))
     }
 
@@ -85,7 +96,7 @@ impl Setup {
 
     /// Returns the memory footprint of the backbone, for the longest inputs that the heads allow.
     pub(crate) fn footprint(&self) -> Footprint {
-        self.pretrained.footprint(&self.experiment.tasks)
+        self.pretrained.footprint(&self.experiment.tasks).holding(self.experiment.model.frozen_dtype)
     }
 
     /// Returns the training batches of a dataset, in a different order every epoch: `order`, or that of the seed.

@@ -128,7 +128,8 @@ impl StageOutcome {
 /// Returns the setup of the session. The targets, head and data of every task are checked before the first one trains
 /// for minutes.
 fn checked_setup(experiment: &Experiment, specs: &[StageSpec], session: &Session) -> Result<Setup, RunError> {
-    let mut setup = Setup::new(experiment)?;
+    let trains_backbone = specs.iter().any(|stage| stage.description.trained_backbone);
+    let mut setup = if trains_backbone { Setup::in_f32(experiment)? } else { Setup::new(experiment)? };
     (setup.interrupt, setup.process_group) = (session.interrupt.clone(), session.process_group.clone());
     check_fit(&setup)?;
     for split in [Split::Train, Split::Valid] {

@@ -1,0 +1,111 @@
+//! Weights as they are held in memory: in f32, or in half precision, which takes half the bytes.
+//!
+//! Kernels compute with a weight in half precision as with its numbers in f32: they widen it piece by piece while they
+//! run, so that a whole matrix in f32 never exists beside it.
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Matrix of weights in row-major order.
+#[derive(Clone, Copy, Debug)]
+pub enum Weight<'a> {
+    /// In f32.
+    F32(&'a [f32]),
+    /// In bfloat16.
+    Bf16(&'a [bf16]),
+    /// In IEEE's half precision.
+    F16(&'a [f16]),
+}
+
+/// Number of elements that are widened at a time: 16 MiB in f32. Of the matrices of Whisper and BERT, only vocabularies
+/// and the wide layers of the largest models have more. In tests it is small enough that there is more than one piece.
+const PIECE: usize = if cfg!(test) { 1 << 12 } else { 1 << 22 };
+
+/// Fewest rows and columns of a piece, if there is more than one. Small products add in another order: where each sum is
+/// over contiguous numbers, those with up to 256 results, and else those with up to 64 rows and columns. Pieces are
+/// wider, so that they give the bits of the whole.
+pub(crate) const LEAST_ROWS: usize = 512;
+pub(crate) const LEAST_COLUMNS: usize = 128;
+
+impl<'a> Weight<'a> {
+    /// Number of elements.
+    pub fn len(self) -> usize {
+        match self {
+            Self::F32(numbers) => numbers.len(),
+            Self::Bf16(numbers) => numbers.len(),
+            Self::F16(numbers) => numbers.len(),
+        }
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns ranges of about equal length that cover `count` rows or columns: all at once in f32, otherwise as many as
+    /// are widened at a time, but about `least`.
+    pub(crate) fn pieces(self, count: usize, least: usize) -> impl Iterator<Item = Range<usize>> {
+        let pieces = if matches!(self, Self::F32(_)) { 1 } else { self.len().div_ceil(PIECE).min(count / least) };
+        let step = count.div_ceil(pieces.max(1)).max(1);
+        (0..count).step_by(step).map(move |start| start..count.min(start + step))
+    }
+
+    /// Returns some rows in f32; each has `width` elements.
+    pub(crate) fn rows(self, rows: Range<usize>, width: usize) -> Cow<'a, [f32]> {
+        let all = rows.start * width..rows.end * width;
+        match self {
+            Self::F32(numbers) => Cow::Borrowed(&numbers[all]),
+            Self::Bf16(numbers) => Cow::Owned(widened(&numbers[all], width, 0..width)),
+            Self::F16(numbers) => Cow::Owned(widened(&numbers[all], width, 0..width)),
+        }
+    }
+
+    /// Returns some columns of rows of `width` elements in f32, `[rows, columns]`.
+    pub(crate) fn columns(self, columns: Range<usize>, width: usize) -> Cow<'a, [f32]> {
+        match self {
+            Self::F32(numbers) if columns == (0..width) => Cow::Borrowed(numbers),
+            Self::F32(numbers) => Cow::Owned(widened(numbers, width, columns)),
+            Self::Bf16(numbers) => Cow::Owned(widened(numbers, width, columns)),
+            Self::F16(numbers) => Cow::Owned(widened(numbers, width, columns)),
+        }
+    }
+}
+
+/// Returns `columns` of rows of `width` numbers, in f32.
+fn widened<T: Copy + Into<f32> + Sync>(numbers: &[T], width: usize, columns: Range<usize>) -> Vec<f32> {
+    let mut wide = vec![0.0; numbers.len() / width.max(1) * columns.len()];
+    let rows = numbers.par_chunks_exact(width.max(1));
+    wide.par_chunks_exact_mut(columns.len().max(1)).zip(rows).with_min_len(16).for_each(|(wide, row)| {
+        wide.iter_mut().zip(&row[columns.clone()]).for_each(|(wide, number)| *wide = (*number).into());
+    });
+    wide
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random;
+
+    #[test]
+    fn pieces_cover_a_matrix_once_and_one_in_f32_is_not_copied() {
+        let numbers = random(30 * 400, 1);
+        let half: Vec<bf16> = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
+        let rounded: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
+        let (full, half) = (Weight::F32(&numbers), Weight::Bf16(&half));
+        assert!(full.pieces(30, 1).eq(std::iter::once(0..30)) && half.pieces(30, 31).eq(std::iter::once(0..30)));
+        assert!(matches!(full.rows(0..30, 400), Cow::Borrowed(_)));
+        assert!(matches!(full.columns(0..400, 400), Cow::Borrowed(_)));
+        let rows: Vec<Range<usize>> = half.pieces(30, 1).collect();
+        assert!(rows.len() > 1 && rows.iter().all(|rows| rows.len() * 400 <= PIECE), "{rows:?}");
+        let found: Vec<f32> = rows.into_iter().flat_map(|rows| half.rows(rows, 400).into_owned()).collect();
+        assert_eq!(found, rounded);
+        for columns in half.pieces(400, LEAST_COLUMNS) {
+            assert!(columns.len() >= LEAST_COLUMNS, "{columns:?}");
+            let expected: Vec<f32> = rounded.chunks(400).flat_map(|row| &row[columns.clone()]).copied().collect();
+            assert_eq!(half.columns(columns, 400), expected);
+        }
+        assert_eq!(Weight::F16(&[]).pieces(0, 3).count(), 0);
+    }
+}
