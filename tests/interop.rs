@@ -1,7 +1,11 @@
 //! Models in the programs that read them. `tests/interop.sh` installs the programs and runs these tests; without
 //! `UNDERTONE_PYTHON`, an interpreter that has them, they are skipped.
 
+use crate::dynamo_text;
+use serde_json::Value;
+use std::process::Command;
 use undertone_testing::{shared, skipped};
+use undertone_tests::runs::two_tasks;
 use undertone_tests::{Outcome, Place};
 
 /// Clips, a Whisper and the Python with the programs.
@@ -11,12 +15,17 @@ struct Interop {
     model: String,
 }
 
+fn python() -> Option<String> {
+    let python = std::env::var("UNDERTONE_PYTHON").ok();
+    if python.is_none() {
+        skipped("UNDERTONE_PYTHON names no Python with the other programs");
+    }
+    python
+}
+
 impl Interop {
     fn new() -> Option<Self> {
-        let Ok(python) = std::env::var("UNDERTONE_PYTHON") else {
-            skipped("UNDERTONE_PYTHON names no Python with the other programs");
-            return None;
-        };
+        let python = python()?;
         let (model, data) = (shared("models/whisper-tiny.en")?, shared("data/speech-en")?);
         let place = Place::default();
         let list = std::fs::read_to_string(data.join("metadata.csv")).expect("a list");
@@ -100,4 +109,61 @@ fn a_full_fine_tuning_is_read_elsewhere() {
     interop.train("full", "trainable: all", "");
     interop.assert_equal(&["--run", "runs/full", "--dtype", "f16"], "full", &FOLDERS);
     interop.assert_equal(&["--run", "runs/full", "--format", "ggml", "--dtype", "f16"], "full.bin", &["whisper.cpp"]);
+}
+
+/// Exports a run as one folder, and checks that the script in it answers an input as `predict` does.
+fn assert_script_answers(place: &Place, python: &str, run: &str, inputs: &[&[&str]]) {
+    place.run(&["export", "--run", run, "--format", "dynamo", "--out", "folder"]).succeeded();
+    for input in inputs {
+        let here = place.run(&[&["predict", "--run", run, "--format", "json"], *input].concat()).succeeded().stdout;
+        let mut script = Command::new(python);
+        script.arg(place.path("folder/predict.py")).arg("folder").args(*input).current_dir(place.path("."));
+        let there = Outcome::of(&mut script).succeeded().stdout;
+        let [here, there]: [Vec<Value>; 2] =
+            [here, there].map(|lines| lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect());
+        assert_eq!(here.len(), there.len(), "{input:?}");
+        for (here, there) in here.iter().zip(&there) {
+            assert_eq!((&here["task"], &here["text"]), (&there["task"], &there["text"]), "{input:?}");
+            let near = |here: &Value, there: &Value| match (here.as_f64(), there.as_f64()) {
+                (Some(here), Some(there)) => (here - there).abs() < 1e-4,
+                (here, there) => here == there,
+            };
+            assert!(near(&here["confidence"], &there["confidence"]), "{here} {there}");
+            for (task, gate) in here["gates"].as_object().into_iter().flatten() {
+                assert!(near(gate, &there["gates"][task]), "{here} {there}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_script_of_a_folder_answers_audio_as_predict_does() {
+    let Some(python) = python() else { return };
+    let place = Place::default();
+    place.write("two.yaml", two_tasks());
+    place.run(&["train", "--config", "two.yaml"]).succeeded();
+    for (name, pitch) in [("low.wav", 0.16), ("high.wav", 0.36)] {
+        let tone: Vec<f32> = (0..24_000).map(|t| (t as f32 * pitch).sin() * 0.5).collect();
+        undertone::data::audio::write_wav(&place.path(name), &tone).expect("written");
+    }
+    let inputs: [&[&str]; 3] =
+        [&["--audio", "low.wav"], &["--audio", "high.wav"], &["--audio", "low.wav", "--task", "high"]];
+    assert_script_answers(&place, &python, "runs/two", &inputs);
+}
+
+#[test]
+fn the_script_of_a_folder_answers_texts_as_predict_does() {
+    let Some(python) = python() else { return };
+    let place = dynamo_text::place();
+    place.run(&["train", "--config", "text.yaml"]).succeeded();
+    let context = "se and se and se hello and a b c d";
+    let inputs: [&[&str]; 6] = [
+        &["--text", "a bad row", "--task", "tone"],
+        &["--text", "a b", "--context", context, "--task", "where"],
+        &["--text", "hello a world and hello", "--task", "names"],
+        &["--text", "world and hello", "--task", "turn"],
+        &["--text", "hello world", "--context", context],
+        &["--text", "c d", "--context", context],
+    ];
+    assert_script_answers(&place, &python, "runs/four", &inputs);
 }

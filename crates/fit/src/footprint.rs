@@ -2,8 +2,8 @@
 //!
 //! `FIXED + state + batch · activations + pieces`:
 //! - state: 16 bytes for each trainable parameter (itself, its gradient and AdamW's two moments in f32), 4 for a frozen
-//!   one, or 2 if it is in a matrix that is held in half precision; 4 more for each trainable one in its state as loaded, which a run keeps; and 4 more if gradients are
-//!   accumulated over several batches;
+//!   one, or 2 if it is in a matrix that is held in half precision; 4 more for each trainable one in its state as loaded,
+//!   which a run keeps; and 4 more if gradients are accumulated over several batches;
 //! - activations: the tensors of a sample's forward pass that its backward pass needs, counted one by one below;
 //! - pieces: the attention scores or logits that composed kernels hold at a time, of the whole batch but at most 2²⁶.
 //!

@@ -19,8 +19,8 @@ pub trait AdapterBank: DynModule<AdapterBanks> + Sync {
     /// - output: `[batch, rows, out]`
     fn forward(&self, x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, gates: &Gates) -> Tensor<3>;
 
-    /// Returns weight and bias, in f32 as they are given, with which the map alone computes what it computes with this adapter at gate 1; `None`
-    /// if the adapter does not target the map. A map without a bias stays without one.
+    /// Returns weight and bias, in f32 as they are given, with which the map alone computes what it computes with this
+    /// adapter at gate 1; `None` if the adapter does not target the map. A map without a bias stays without one.
     fn merged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights>;
 
     /// Returns weight and bias as they were before [`merged`](Self::merged), up to rounding.
