@@ -125,7 +125,7 @@ fn texts_of_other_programs_are_compared_with_those_here() {
     };
     refused(&["--verify", "clips", "--python", "no-python"], &["no-python", "--python"]);
     refused(&["--verify", "no-clips", "--python", &python], &["no-clips"]);
-    refused(&["--verify", "clips", "--python", &python, "--format", "peft"], &["--verify", "--merge"]);
+    refused(&["--verify", "clips", "--python", &python, "--format", "peft"], &["--format peft", "--run"]);
 }
 
 /// An adapter by itself, with a matrix of zeros, so that it changes nothing.
@@ -205,6 +205,11 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
     predict("light", &["--set", "seed=7"]).assert_refusal(&["other weights", "backbone.json", "model.path"]);
     place.write("light/backbone.json", "{}");
     predict("light", &[]).assert_refusal(&["light/backbone.json", "model"]);
+
+    place.write("clips.csv", "clip.wav,HELLO");
+    let adapter = ["export", "--run", "runs/two", "--task", "low", "--format", "peft", "--out", "x"];
+    let verified = [&adapter[..], &["--verify", "clips.csv", "--python", "true"]].concat();
+    place.run(&verified).assert_refusal(&["--verify", "head", "--merge"]);
 
     export(&["--out", "x", "--task", "low"]).assert_refusal(&["--task", "all tasks"]);
     export(&["--out", "x", "--dtype", "f16"]).assert_refusal(&["--dtype"]);
