@@ -125,7 +125,7 @@ mod tests {
             assert_eq!((tokenizer.vocab_size(), tokenizer.end(), tokenizer.start()), (size, end, end + 1));
             let languages = tokenizer.languages();
             assert_eq!((languages["<|en|>"], languages["<|su|>"]), (end + 2, end + 100));
-            assert_eq!(languages.get("<|yue|>").is_some(), size == 51866);
+            assert_eq!(languages.contains_key("<|yue|>"), size == 51866);
             assert_eq!(tokenizer.special_token("<|30.00|>"), Some(size as u32 - 1));
             let generation = generation(&tokenizer);
             let speech: Vec<u32> = generation.suppress_tokens.iter().copied().filter(|id| *id < end).collect();

@@ -547,10 +547,10 @@ class Dynamo:
         tasks = {task["name"]: task for task in experiment["tasks"]}
         self.heads = {}
         for head in description["heads"]:
-            name = head["name"]
-            task = tasks.get(name, {})
-            own = {**head["head"], **task.get("head", {})}
-            self.heads[name] = (without(f"{name}.", weights), own, task.get("generation", {}))
+            own = without(f"{head['name']}.", weights)
+            # The only head of a baseline is for every task.
+            for name in [head["name"]] if head["name"] in tasks else tasks:
+                self.heads[name] = (own, {**head["head"], **tasks[name]["head"]}, tasks[name]["generation"])
         self.tasks = list(self.heads)
         self.tap, path = description["router"]["tap"], model / "router.safetensors"
         self.router = Router(read_weights(path), experiment["router"]) if path.exists() else None
