@@ -10,6 +10,6 @@ if [ ! -x "$place/venv/bin/python" ]; then
   "$place/venv/bin/pip" install --quiet torch "transformers==5.24.*" "peft==0.21.*" "ctranslate2==4.8.*" "faster-whisper==1.2.*" "pywhispercpp==1.5.*"
   "$place/venv/bin/pip" install --quiet --target "$place/transformers-4" "transformers==4.57.*"
 fi
-export UNDERTONE_PYTHON=$place/venv/bin/python
+export INTEROP_PYTHON=$place/venv/bin/python
 cargo xtask test -E 'test(/^interop::/)'
 PYTHONPATH=$place/transformers-4 cargo xtask test -E 'test(/^interop::/)'

@@ -137,12 +137,17 @@ fn write_tasks(args: &Args) -> Result<(), Failure> {
     package(&experiment, !args.without_backbone, license, &args.out, &device).map_err(Failure::of_run)
 }
 
-/// Compares transcripts of what was written with those of the programs that read it. A folder is read back, so that
-/// rounded weights are compared with the same ones.
+/// Compares transcripts of what was written with those of the programs that read it. It is read back, so that rounded
+/// weights are compared with the same ones.
 fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
     let (whisper, programs) = match (args.format, choice) {
-        (Format::Ggml, _) => (whole_model(args, choice)?, Program::OF_GGML.as_slice()),
+        (Format::Ggml, _) => {
+            // The file has no settings for decoding.
+            let mut whisper = whole_model(args, choice)?;
+            whisper.model = load_whisper(&args.out, None, &device).map_err(Failure::of_run)?.model;
+            (whisper, Program::OF_GGML.as_slice())
+        }
         (Format::Peft, Some(choice)) => {
             (merged(choice, &device).map_err(Failure::of_run)?, Program::OF_ADAPTERS.as_slice())
         }

@@ -48,6 +48,9 @@ def peft(model, clips, language, task):
     network = transformers.WhisperForConditionalGeneration.from_pretrained(base, dtype=torch.float32)
     network = peft.PeftModel.from_pretrained(network, model).eval()
     processor = transformers.WhisperProcessor.from_pretrained(base)
+    if not os.path.exists(os.path.join(base, "generation_config.json")) and os.path.isdir(base):
+        # Without it transformers would write at most 20 tokens.
+        network.generation_config.max_length = network.config.max_target_positions
     version = f"{peft.__version__} (transformers {transformers.__version__})"
     return version, generated(network, processor, clips, language, task)
 

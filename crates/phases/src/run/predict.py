@@ -49,6 +49,13 @@ def read_weights(path):
     return {name: tensor.float() for name, tensor in load_file(path).items()}
 
 
+def read_model(folder):
+    """Tensors of a folder in the Hugging Face layout: of one file, or of shards that an index lists."""
+    index = folder / "model.safetensors.index.json"
+    files = set(read_json(index)["weight_map"].values()) if index.exists() else ["model.safetensors"]
+    return {name: tensor for file in files for name, tensor in read_weights(folder / file).items()}
+
+
 def without(prefix, weights):
     """Tensors whose names begin with a prefix, by the rest of the name."""
     return {name.removeprefix(prefix): x for name, x in weights.items() if name.startswith(prefix)}
@@ -217,7 +224,7 @@ class Whisper(Network):
     reads = "audio"
 
     def __init__(self, folder, config, data):
-        super().__init__(without("model.", read_weights(folder / "model.safetensors")))
+        super().__init__(without("model.", read_model(folder)))
         self.config, self.data = config, data
         path = folder / "generation_config.json"
         self.generation = read_json(path) if path.exists() else {}
@@ -366,7 +373,7 @@ class TextEncoder(Network):
             from tokenizers import Tokenizer
         except ImportError:
             raise DynamoError("a model of text needs the package `tokenizers`: pip install tokenizers") from None
-        weights = read_weights(folder / "model.safetensors")
+        weights = read_model(folder)
         super().__init__(without("bert.", weights) or without("roberta.", weights) or weights)
         self.config, self.epsilon = config, config.get("layer_norm_eps", 1e-12)
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
