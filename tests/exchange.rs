@@ -191,7 +191,7 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
         assert!(bytes("runs/two") == bytes("elsewhere/moved"), "{part}");
     }
     let card = std::fs::read_to_string(place.path("elsewhere/moved/README.md")).expect("a card");
-    for part in ["license: mit", "`low`, `high`", "high.cer", "predict.py", "d_model: 16"] {
+    for part in ["license: mit", "`low`, `high`", "high.cer | ", "predict.py", "d_model: 16"] {
         assert!(card.contains(part), "{part}: {card}");
     }
     let merge = ["export", "--run", "elsewhere/moved", "--task", "low", "--merge", "--out", "low"];

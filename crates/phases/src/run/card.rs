@@ -3,8 +3,13 @@
 use super::choice::Choice;
 use super::spec::StageSpec;
 use crate::{Experiment, ModelConfig};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use undertone_train::{Direction, Summary};
+use undertone_train::{Direction, Exported, Summary};
+
+/// Evaluations of a stage, one for each line.
+pub(super) const METRICS: &str = "metrics.jsonl";
 
 /// Returns the card of a whole model. `license` is an identifier of the hub, such as `apache-2.0`.
 pub fn card(choice: &Choice, license: Option<&str>) -> String {
@@ -121,30 +126,41 @@ fn data(experiment: &Experiment) -> String {
     text
 }
 
-/// Metrics on the validation data, before and after training.
+/// Metrics of the exported models on the validation data, and of those that training began with.
 fn scores(stages: &[StageSpec]) -> String {
-    let summaries: Vec<Summary> = stages.iter().filter_map(|stage| Summary::read(&stage.directory)).collect();
     let mut rows = String::new();
-    for summary in &summaries {
-        for (metric, after) in &summary.after {
-            let before = summary.before.get(metric).map_or_else(String::new, |before| format!("{before:.4}"));
-            let better = match summary.directions.get(metric) {
+    for stage in stages {
+        let (Some(summary), Some(scores)) = (Summary::read(&stage.directory), of_best(stage)) else { continue };
+        for (metric, score) in scores {
+            let before = summary.before.get(&metric).map_or_else(String::new, |before| format!("{before:.4}"));
+            let better = match summary.directions.get(&metric) {
                 Some(Direction::Lower) => "lower is better",
                 Some(Direction::Higher) => "higher is better",
                 None => "",
             };
-            let _ = writeln!(rows, "| {metric} | {before} | {after:.4} | {better} |");
+            let _ = writeln!(rows, "| {metric} | {before} | {score:.4} | {better} |");
         }
     }
     if rows.is_empty() {
         return String::new();
     }
-    let steps: u64 = summaries.iter().map(|summary| summary.steps).sum();
-    let samples: u64 = summaries.iter().map(|summary| summary.samples).sum();
     format!(
-        "\n## Scores\n\nOn the validation data, which chose the checkpoint, before and after {steps} steps ({samples} \
-         samples). They have no confidence intervals; the scores of another data set will differ.\n\n| metric | before | after | |\n|---|---|---|---|\n{rows}"
+        "\n## Scores\n\nOn the validation data, which chose the checkpoint, before the training and of this model. They have no \
+         confidence intervals, and on other data they differ.\n\n| metric | before | this model | |\n|---|---|---|---|\n{rows}"
     )
+}
+
+/// Metrics of the evaluation that chose a stage's best model.
+fn of_best(stage: &StageSpec) -> Option<BTreeMap<String, f64>> {
+    let step = Exported::read(&stage.best())?.step;
+    let lines = std::fs::read_to_string(stage.directory.join(METRICS)).ok()?;
+    let lines = lines.lines().rev().filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
+    let line = lines.into_iter().find(|line| {
+        line.get("split").is_some_and(|split| split == "valid")
+            && line.get("step").and_then(Value::as_u64) == Some(step)
+    })?;
+    let scores = line.iter().filter(|(key, _)| *key != "step");
+    Some(scores.filter_map(|(metric, value)| Some((metric.clone(), value.as_f64()?))).collect())
 }
 
 fn configuration(experiment: &Experiment) -> String {

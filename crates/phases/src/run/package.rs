@@ -3,7 +3,7 @@
 //! The folder is a run without its training, so that every command that takes a run takes it, too.
 
 use super::analyze;
-use super::card::card_of_tasks;
+use super::card::{METRICS, card_of_tasks};
 use super::folder::{self, copy_file};
 use super::phase::Phase;
 use super::pretrained::Pretrained;
@@ -70,12 +70,15 @@ fn finished(experiment: &Experiment) -> Result<Vec<StageSpec>, RunError> {
     }
 }
 
-/// Copies the model of a stage, and the file that says that it is complete.
+/// Copies the model of a stage, its scores, and the file that says that it is complete.
 fn copy_stage(stage: &StageSpec, run: &Experiment, packaged: &Experiment, out: &Path) -> Result<(), RunError> {
     let place = stage.directory.strip_prefix(run.directory()).unwrap_or(&stage.directory);
     let place = out.join(place);
     folder::copy(&stage.best(), &place.join("best"), &packaged.model.to_string())?;
-    copy_file(&stage.directory.join("summary.json"), &place.join("summary.json"))
+    // Runs of earlier versions have no score beside their model.
+    let scores = [METRICS, "best/score.json"].into_iter().filter(|file| stage.directory.join(file).exists());
+    let mut files = std::iter::once("summary.json").chain(scores);
+    files.try_for_each(|file| copy_file(&stage.directory.join(file), &place.join(file)))
 }
 
 /// Writes the backbone as a folder in the Hugging Face layout.
