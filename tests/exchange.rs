@@ -50,6 +50,9 @@ fn models_of_other_programs_are_models_here() {
     place.write("ct2/model.bin", unpacked("float16.bin.gz"));
     std::fs::copy(place.path("tiny/tokenizer.json"), place.path("ct2/tokenizer.json")).expect("copied");
     place.run(&["export", "--model", "ct2", "--out", "same"]).succeeded();
+    let spellings = std::fs::read(place.path("tiny/normalizer.json")).expect("spellings");
+    let spellings: BTreeMap<String, String> = serde_json::from_slice(&spellings).expect("a map");
+    assert_eq!(spellings["colour"], "color");
     let weights = |folder: &str| std::fs::read(place.path(folder).join("model.safetensors")).expect("weights");
     assert!(weights("tiny") == weights("same"));
 

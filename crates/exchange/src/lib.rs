@@ -27,3 +27,4 @@ mod vocabulary;
 
 pub use error::ExchangeError;
 pub use read::Format;
+pub use vocabulary::spellings;

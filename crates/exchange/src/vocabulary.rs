@@ -1,4 +1,4 @@
-//! OpenAI's vocabularies, and the decoding settings that follow from them.
+//! OpenAI's vocabularies, the decoding settings that follow from them, and its list of spellings.
 
 use flate2::read::GzDecoder;
 use std::io::Read;
@@ -47,12 +47,10 @@ pub(crate) fn layout(size: usize) -> Option<(usize, usize)> {
 
 /// Returns OpenAI's own vocabulary of a size.
 pub(crate) fn of_size(size: usize) -> Result<WhisperTokenizer, String> {
-    let packed: &[u8] = match is_multilingual(size) {
-        true => include_bytes!("vocabulary/multilingual.gz"),
-        false => include_bytes!("vocabulary/english.gz"),
+    let bytes = match is_multilingual(size) {
+        true => unpacked(include_bytes!("vocabulary/multilingual.gz")),
+        false => unpacked(include_bytes!("vocabulary/english.gz")),
     };
-    let mut bytes = Vec::new();
-    GzDecoder::new(packed).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     let (mut rest, mut tokens) = (bytes.as_slice(), Vec::new());
     while let Some((&length, after)) = rest.split_first() {
         let (token, after) = after.split_at_checked(length.into()).ok_or("the vocabulary ends early")?;
@@ -60,6 +58,17 @@ pub(crate) fn of_size(size: usize) -> Result<WhisperTokenizer, String> {
         rest = after;
     }
     of_tokens(&tokens, size)
+}
+
+/// Returns OpenAI's list of British spellings with their American ones, the content of a folder's `normalizer.json`.
+pub fn spellings() -> Vec<u8> {
+    unpacked(include_bytes!("vocabulary/spellings.gz"))
+}
+
+fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(packed).read_to_end(&mut bytes).expect("a file that is part of the program");
+    bytes
 }
 
 /// Returns a vocabulary of OpenAI's size from the bytes of its ordinary tokens by rank.

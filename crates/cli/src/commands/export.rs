@@ -7,9 +7,9 @@ use crate::program::load_run;
 use crate::say;
 use std::path::{Path, PathBuf};
 use undertone::data::clips::Clips;
-use undertone::exchange::ExchangeError;
 use undertone::exchange::ggml::{self, GgmlType};
 use undertone::exchange::verify::Program;
+use undertone::exchange::{ExchangeError, spellings};
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
 use undertone::phases::run::{Choice, Layout, card, load_whisper, merged, package};
@@ -162,7 +162,12 @@ fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Fai
 /// Writes a complete model as a folder.
 fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let dtype = hf_type(args.dtype)?;
-    whole_model(args, choice)?.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
+    let mut whisper = whole_model(args, choice)?;
+    // Programs that compare English texts read it. A model with a reader of its own reads no English.
+    if whisper.spellings().is_none() && whisper.generation.reader.is_none() {
+        whisper.set_spellings(spellings());
+    }
+    whisper.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
     let Some(choice) = choice else { return Ok(()) };
     let card = card(choice, args.license.as_deref());
     write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
