@@ -215,6 +215,7 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
     place.run(&verified).assert_refusal(&["--verify", "head", "--merge"]);
 
     export(&["--out", "x", "--task", "low"]).assert_refusal(&["--task", "all tasks"]);
+    export(&["--out", "x", "--license", "mit\nlanguage: xx"]).assert_refusal(&["--license", "apache-2.0"]);
     export(&["--out", "x", "--dtype", "f16"]).assert_refusal(&["--dtype"]);
     export(&["--out", "light"]).assert_refusal(&["`light`"]);
     let whole = ["export", "--model", "whisper-nano-cw", "--format", "dynamo", "--out", "x"];

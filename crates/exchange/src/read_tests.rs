@@ -145,6 +145,8 @@ fn files_of_something_else_are_refused_in_a_sentence() {
     assert!(read(&place.ctranslate2(&weights)).expect_err("refused").to_string().contains("`XhisperSpec`"));
     let short = &unpacked(FLOAT16)[..2000];
     assert!(read(&place.ctranslate2(short)).expect_err("refused").to_string().contains("ends early"));
+    place.write("model.safetensors.index.json", b"{}");
+    assert!(Format::of(place.0.path()).is_none(), "a Hugging Face folder that was converted in its place");
 }
 
 proptest::proptest! {

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     dtype: Option<DtypeName>,
     /// Identifier of the license for the model card, like apache-2.0
-    #[arg(long, requires = "run")]
+    #[arg(long, requires = "run", value_parser = license)]
     license: Option<String>,
     /// Leave the backbone out of the folder of `--format dynamo`, and write its checksum instead
     #[arg(long, requires = "run")]
@@ -99,6 +99,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     say!("{}", args.out.display())?;
     clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), &clips))
+}
+
+/// Parses the identifier of a license, which becomes a line of the card's settings.
+fn license(text: &str) -> Result<String, String> {
+    let is_identifier = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    let refusal = "a license is named by letters, digits, `-`, `.` and `_`, like apache-2.0";
+    is_identifier.then(|| text.to_owned()).ok_or_else(|| refusal.into())
 }
 
 /// Refuses options that have no effect on the format.

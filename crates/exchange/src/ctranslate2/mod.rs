@@ -21,8 +21,9 @@ const HEAD: usize = 64;
 
 /// Whether this is a folder of CTranslate2.
 pub(crate) fn matches(path: &Path) -> bool {
-    let is_hugging_face = || ["model.safetensors", "pytorch_model.bin"].iter().any(|name| path.join(name).exists());
-    path.join(WEIGHTS).is_file() && !is_hugging_face()
+    let of_hugging_face = ["model.safetensors", "pytorch_model.bin"];
+    let exists = |name: &str| path.join(name).exists() || path.join(format!("{name}.index.json")).exists();
+    path.join(WEIGHTS).is_file() && !of_hugging_face.into_iter().any(exists)
 }
 
 /// Reads a folder of CTranslate2, its quantised weights expanded to f32.
