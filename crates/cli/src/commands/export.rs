@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     dtype: Option<DtypeName>,
     /// Identifier of the license for the model card, like apache-2.0
-    #[arg(long, requires = "run", value_parser = license)]
+    #[arg(long, requires = "run")]
     license: Option<String>,
     /// Leave the backbone out of the folder of `--format dynamo`, and write its checksum instead
     #[arg(long, requires = "run")]
@@ -84,6 +84,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Format::Ggml => refuse_no_place(&args.out)?,
     }
     check_options(args)?;
+    check_license(args.license.as_deref())?;
     let clips = args.verify.clips()?;
     let choice = match &args.what.run {
         Some(run) if args.format != Format::Dynamo => {
@@ -101,11 +102,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), &clips))
 }
 
-/// Parses the identifier of a license, which becomes a line of the card's settings.
-fn license(text: &str) -> Result<String, String> {
-    let is_identifier = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
-    let refusal = "a license is named by letters, digits, `-`, `.` and `_`, like apache-2.0";
-    is_identifier.then(|| text.to_owned()).ok_or_else(|| refusal.into())
+/// Refuses the name of a license that is none: it becomes a line of the card's settings.
+fn check_license(license: Option<&str>) -> Result<(), Failure> {
+    let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    match license.filter(|text| !is_name(text)) {
+        Some(text) => Err(Failure::BadInput(format!(
+            "--license is {text:?}: name a license by letters, digits, `-`, `.` and `_`, like apache-2.0"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses options that have no effect on the format.
