@@ -4,7 +4,8 @@
 //! [`squad_v2`]), labels ([`ConfusionMatrix`]) and entities ([`entities`]) are sums over a corpus: you add the scores
 //! of single samples and take the rate of the whole. Each agrees with the Python package that papers use; tests compare
 //! them. [`registry`] finds text metrics by the names in configurations, and [`direction_of`] says in which direction
-//! each improves. You can register further metrics there.
+//! each improves. You can register further metrics there. [`SampleScores`] keeps the scores of single samples, for a
+//! confidence interval of the corpus.
 //!
 //! This crate knows no tensor, no model and no data set: it compares texts, labels and spans.
 //!
@@ -27,6 +28,7 @@ mod classification;
 mod direction;
 mod entities;
 mod error_rate;
+mod interval;
 mod porter;
 mod question_answering;
 pub mod registry;
@@ -42,6 +44,7 @@ pub use classification::ConfusionMatrix;
 pub use direction::Direction;
 pub use entities::{EntityCounts, EntityScore, TagError, entities};
 pub use error_rate::{Edits, ErrorRate, cer, wer};
+pub use interval::{Interval, SampleScores, bootstrap};
 pub use question_answering::{AnswerScore, squad_v1, squad_v2};
 pub use registry::direction_of;
 pub use rouge::{Rouge, rouge};

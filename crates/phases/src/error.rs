@@ -232,15 +232,17 @@ pub enum RunError {
         /// Backbone and tap in the configuration.
         expected: String,
     },
-    /// The backbone has other weights than the one that a folder was exported with.
-    #[error("`{found}` has other weights than `{expected}`, which `{}` was made with: give that one as `model.path`", path.display())]
+    /// The backbone has other weights than the one that adapters were trained on.
+    #[error(
+        "`{backbone}` has other weights than it had when the adapters in `{}` were trained on it: give the model with those \
+         weights as `model.path`",
+        path.display()
+    )]
     OtherBackbone {
-        /// File that identifies the backbone.
+        /// Folder of the adapters.
         path: PathBuf,
-        /// Backbone that it was made with.
-        expected: String,
         /// Backbone that was loaded.
-        found: String,
+        backbone: String,
     },
     /// The run has no tasks to put into one folder.
     #[error("`{}` is a run without tasks: export it as a model or, with --format peft, as an adapter", .0.display())]

@@ -4,6 +4,7 @@ use crate::{BoxError, TextSample};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use undertone_metrics::Interval;
 
 /// A head's answer to a sample: a text, or a value of its kind, which is meaningful only together with the sample.
 #[derive(Clone, Debug)]
@@ -70,6 +71,12 @@ pub trait TaskScore: Debug + Send {
 
     /// Value of one of the kind's metrics, once there is one.
     fn metric(&self, name: &str) -> Option<f64>;
+
+    /// Confidence interval of one of the kind's metrics; `None`, which is the default, if the kind computes none or there
+    /// are too few samples.
+    fn interval(&self, _name: &str) -> Option<Interval> {
+        None
+    }
 
     /// Error if a metric has no value: NaN by default, or 0 where having nothing to score means that nothing is wrong.
     fn error_of_nothing(&self) -> f64 {

@@ -2,6 +2,7 @@
 
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextSample};
 use std::fmt::{Debug, Display};
+use undertone_metrics::{Interval, bootstrap};
 
 /// Score that is the mean over samples of a number, such as the absolute error of an answer: for a kind with one metric,
 /// targets of type `T` and answers of type `A`.
@@ -22,15 +23,14 @@ use std::fmt::{Debug, Display};
 #[derive(Clone, Debug)]
 pub struct MeanScore<T, A> {
     of_sample: fn(&T, Option<&A>) -> f64,
-    sum: f64,
-    samples: usize,
+    values: Vec<f64>,
 }
 
 impl<T, A> MeanScore<T, A> {
     /// Creates an empty score. `of_sample` returns the number for a target and an answer; there is no answer if the
     /// router sent the sample to another task's head.
     pub fn new(of_sample: fn(&T, Option<&A>) -> f64) -> Self {
-        Self { of_sample, sum: 0.0, samples: 0 }
+        Self { of_sample, values: Vec::new() }
     }
 }
 
@@ -41,13 +41,21 @@ where
 {
     fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         let (target, answer) = (sample.target.get::<T>()?, answer.and_then(Answer::get::<A>));
-        self.sum += (self.of_sample)(target, answer);
-        self.samples += 1;
+        self.values.push((self.of_sample)(target, answer));
         let hypothesis = answer.map_or(String::new(), A::to_string);
         Ok(Some(ScoredText { name: sample.name.clone(), reference: target.to_string(), hypothesis }))
     }
 
     fn metric(&self, _: &str) -> Option<f64> {
-        (self.samples > 0).then(|| self.sum / self.samples as f64)
+        mean(self.values.iter().copied())
     }
+
+    fn interval(&self, _: &str) -> Option<Interval> {
+        bootstrap(self.values.len(), |drawn| mean(drawn.map(|index| self.values[index])))
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
 }

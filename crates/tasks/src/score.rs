@@ -1,7 +1,7 @@
 //! Score of a task over an evaluation set.
 
 use crate::{Answer, BoxError, HeadConfig, ScoredText, TaskScore, TextSample};
-use undertone_metrics::Direction;
+use undertone_metrics::{Direction, Interval};
 
 /// Metrics of one task over an evaluation set.
 #[derive(Debug)]
@@ -35,6 +35,11 @@ impl Score {
     /// Value of a metric; NaN if there is none.
     pub fn metric(&self, name: &str) -> f64 {
         self.score.metric(name).unwrap_or(f64::NAN)
+    }
+
+    /// Confidence interval of a metric, where its kind of task computes one.
+    pub fn interval(&self, name: &str) -> Option<Interval> {
+        self.score.interval(name)
     }
 
     /// Returns the metric as an error, where lower is better. A metric of unknown direction gives NaN, so it selects no

@@ -1,7 +1,9 @@
 //! `score.json`, the score of an exported model, in the model's folder.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
+use undertone_metrics::Interval;
 use undertone_store::{StoreError, write_atomically};
 
 /// Score of a model that was exported as the best of a run.
@@ -16,6 +18,9 @@ pub struct Exported {
     pub value: Option<f64>,
     /// Number of optimizer steps taken.
     pub step: u64,
+    /// Confidence intervals of the metrics of its evaluation, by metric.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub intervals: BTreeMap<String, Interval>,
 }
 
 /// Folders of the best model, and of the best average of the weights.
@@ -55,12 +60,13 @@ mod tests {
         let (none, bare, full) = (dir.path().join("none"), dir.path().join("bare"), dir.path().join("full"));
         std::fs::create_dir(&bare).expect("made");
         std::fs::create_dir(&full).expect("made");
-        Exported { metric: "error".into(), value: Some(0.1 + 0.2), step: 150 }.write(&full).expect("written");
+        let exported = |value, step| Exported { metric: "error".into(), value, step, intervals: BTreeMap::new() };
+        exported(Some(0.1 + 0.2), 150).write(&full).expect("written");
         let known = Some((0.5, 100));
         assert_eq!(Exported::best_known(&none, "error", known), None);
         assert_eq!(Exported::best_known(&bare, "error", known), known);
         assert_eq!(Exported::best_known(&full, "error", known), Some((0.1 + 0.2, 150)));
-        Exported { metric: "error".into(), value: None, step: 200 }.write(&full).expect("written");
+        exported(None, 200).write(&full).expect("written");
         assert_eq!(Exported::best_known(&full, "error", known), None, "anything that is measured is better");
         assert_eq!(
             Exported::best_known(&full, "loss", known),

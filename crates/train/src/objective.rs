@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::path::Path;
-use undertone_metrics::{Direction, direction_of};
+use undertone_metrics::{Direction, Interval, direction_of};
 
 /// Any error of a data set, a model or a file behind these traits.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -125,6 +125,9 @@ pub type LossSum = (Cow<'static, str>, Tensor<1>);
 pub struct Evaluation {
     /// Metric → value.
     pub metrics: BTreeMap<String, f64>,
+    /// Confidence intervals of metrics, by metric, where the objective computes them; older checkpoints have none.
+    #[serde(default)]
+    pub intervals: BTreeMap<String, Interval>,
     /// A few samples, the same ones in every evaluation.
     pub examples: Vec<Example>,
     /// Remarks on the metrics, in sentences; older checkpoints have none.

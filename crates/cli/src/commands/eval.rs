@@ -56,6 +56,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         tracing::info!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
     }
     let mut line = serde_json::json!(evaluation.metrics);
+    if !evaluation.intervals.is_empty() {
+        line["intervals"] = serde_json::json!(evaluation.intervals);
+    }
     if !evaluation.remarks.is_empty() {
         line["remarks"] = evaluation.remarks.into();
     }

@@ -47,7 +47,8 @@ pub struct Args {
     /// Identifier of the license for the model card, like apache-2.0
     #[arg(long, requires = "run")]
     license: Option<String>,
-    /// Leave the backbone out of the folder of `--format dynamo`, and write its checksum instead
+    /// Leave the backbone out of the folder of `--format dynamo`: it is loaded from where the run has it, and its checksum
+    /// compared
     #[arg(long, requires = "run")]
     without_backbone: bool,
     /// Output directory; with `--format ggml` the output file

@@ -255,7 +255,7 @@ fn model(directory: &Path) -> String {
         Some(Exported { step: 0, .. }) => {
             format!("model: {}, untrained: that of step 0 scored best", best.display())
         }
-        Some(Exported { value: None, step, metric }) => {
+        Some(Exported { value: None, step, metric, .. }) => {
             format!("model: {}, that of step {step}: no evaluation found a `{metric}`", best.display())
         }
         _ => format!("model: {}", best.display()),

@@ -6,6 +6,7 @@ use crate::{Experiment, ModelConfig};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use undertone_metrics::Interval;
 use undertone_train::{Direction, Exported, Summary};
 
 /// Evaluations of a stage, one for each line.
@@ -130,29 +131,35 @@ fn data(experiment: &Experiment) -> String {
 fn scores(stages: &[StageSpec]) -> String {
     let mut rows = String::new();
     for stage in stages {
-        let (Some(summary), Some(scores)) = (Summary::read(&stage.directory), of_best(stage)) else { continue };
+        let (Some(summary), Some((scores, intervals))) = (Summary::read(&stage.directory), of_best(stage)) else {
+            continue;
+        };
         for (metric, score) in scores {
+            let interval = intervals
+                .get(&metric)
+                .map_or_else(String::new, |Interval { low, high }| format!("{low:.4} to {high:.4}"));
             let before = summary.before.get(&metric).map_or_else(String::new, |before| format!("{before:.4}"));
             let better = match summary.directions.get(&metric) {
                 Some(Direction::Lower) => "lower is better",
                 Some(Direction::Higher) => "higher is better",
                 None => "",
             };
-            let _ = writeln!(rows, "| {metric} | {before} | {score:.4} | {better} |");
+            let _ = writeln!(rows, "| {metric} | {before} | {score:.4} | {interval} | {better} |");
         }
     }
     if rows.is_empty() {
         return String::new();
     }
     format!(
-        "\n## Scores\n\nOn the validation data, which chose the checkpoint, before the training and of this model. They have no \
-         confidence intervals, and on other data they differ.\n\n| metric | before | this model | |\n|---|---|---|---|\n{rows}"
+        "\n## Scores\n\nOn the validation data, which chose the checkpoint, before the training and of this model. The interval shows how \
+         much a score depends on which samples these data have (bootstrap over samples, 95 %). On other data scores \
+         differ.\n\n| metric | before | this model | 95 % interval | |\n|---|---|---|---|---|\n{rows}"
     )
 }
 
-/// Metrics of the evaluation that chose a stage's best model.
-fn of_best(stage: &StageSpec) -> Option<BTreeMap<String, f64>> {
-    let step = Exported::read(&stage.best())?.step;
+/// Metrics of the evaluation that chose a stage's best model, and their confidence intervals.
+fn of_best(stage: &StageSpec) -> Option<(BTreeMap<String, f64>, BTreeMap<String, Interval>)> {
+    let Exported { step, intervals, .. } = Exported::read(&stage.best())?;
     let lines = std::fs::read_to_string(stage.directory.join(METRICS)).ok()?;
     let lines = lines.lines().rev().filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
     let line = lines.into_iter().find(|line| {
@@ -160,7 +167,7 @@ fn of_best(stage: &StageSpec) -> Option<BTreeMap<String, f64>> {
             && line.get("step").and_then(Value::as_u64) == Some(step)
     })?;
     let scores = line.iter().filter(|(key, _)| *key != "step");
-    Some(scores.filter_map(|(metric, value)| Some((metric.clone(), value.as_f64()?))).collect())
+    Some((scores.filter_map(|(metric, value)| Some((metric.clone(), value.as_f64()?))).collect(), intervals))
 }
 
 fn configuration(experiment: &Experiment) -> String {

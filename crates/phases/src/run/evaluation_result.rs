@@ -2,6 +2,7 @@
 
 use crate::config::ERROR;
 use std::collections::BTreeMap;
+use undertone_metrics::{Interval, bootstrap};
 use undertone_report::RoutedSample;
 use undertone_train::{Evaluation, Example};
 
@@ -10,6 +11,8 @@ use undertone_train::{Evaluation, Example};
 pub struct EvaluationResult {
     /// Metric values by task and metric.
     pub tasks: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Confidence intervals of these values, by task and metric.
+    pub intervals: BTreeMap<String, BTreeMap<String, Interval>>,
     /// Mean over tasks of the error of each task's first metric.
     pub error: f64,
     /// Router probabilities of each sample; empty without a router.
@@ -23,29 +26,50 @@ pub struct EvaluationResult {
 impl EvaluationResult {
     /// Returns the share of samples that the router sent to their own task; `None` without a router.
     pub fn routing_accuracy(&self) -> Option<f64> {
-        let right = self.routed.iter().filter(|s| choice(&s.gates) == s.task).count();
-        (!self.routed.is_empty()).then(|| right as f64 / self.routed.len() as f64)
+        self.routing_accuracy_of(0..self.routed.len())
+    }
+
+    /// Accuracy of the router on some of the samples.
+    fn routing_accuracy_of(&self, samples: impl Iterator<Item = usize>) -> Option<f64> {
+        let is_right = |sample: &RoutedSample| choice(&sample.gates) == sample.task;
+        let (right, all) =
+            samples.fold((0, 0), |(right, all), index| (right + u32::from(is_right(&self.routed[index])), all + 1));
+        (all > 0).then(|| f64::from(right) / f64::from(all))
     }
 
     /// Converts it to the Learner's form: `task.metric`, the mean error, and the router's accuracy if there is a
     /// router. A run without `tasks` has the metrics alone.
     pub fn into_evaluation(self) -> Evaluation {
         let routing = self.routing_accuracy();
-        let mut metrics = BTreeMap::new();
-        for (task, values) in &self.tasks {
-            let prefix = if task.is_empty() { String::new() } else { format!("{task}.") };
-            metrics.extend(values.iter().map(|(metric, value)| (format!("{prefix}{metric}"), *value)));
+        let (mut metrics, mut intervals) = (by_name(&self.tasks), by_name(&self.intervals));
+        if let Some(interval) = bootstrap(self.routed.len(), |drawn| self.routing_accuracy_of(drawn)) {
+            intervals.insert(ROUTING_ACCURACY.to_owned(), interval);
         }
         if self.tasks.keys().any(|task| !task.is_empty()) {
             metrics.insert(ERROR.to_owned(), self.error);
         }
         if let Some(accuracy) = routing {
-            metrics.insert("routing_accuracy".to_owned(), accuracy);
+            metrics.insert(ROUTING_ACCURACY.to_owned(), accuracy);
             // If only routing was evaluated, the router's error selects the best checkpoint.
             metrics.entry(ERROR.to_owned()).or_insert(1.0 - accuracy);
         }
-        Evaluation { metrics, examples: self.examples, remarks: self.remarks }
+        Evaluation { metrics, intervals, examples: self.examples, remarks: self.remarks }
     }
+}
+
+/// Share of the samples that the router sent to their own task, in logs.
+const ROUTING_ACCURACY: &str = "routing_accuracy";
+
+/// Flattens values by task and metric to `task.metric`; a run without `tasks` has the metric alone.
+fn by_name<T: Copy>(tasks: &BTreeMap<String, BTreeMap<String, T>>) -> BTreeMap<String, T> {
+    let name = |task: &str, metric: &str| match task {
+        "" => metric.to_owned(),
+        task => format!("{task}.{metric}"),
+    };
+    let of_task = |(task, values): (&String, &BTreeMap<String, T>)| {
+        values.iter().map(|(metric, value)| (name(task, metric), *value)).collect::<Vec<_>>()
+    };
+    tasks.iter().flat_map(of_task).collect()
 }
 
 fn choice(gates: &[f32]) -> usize {

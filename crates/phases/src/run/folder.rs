@@ -1,6 +1,7 @@
 //! A trained set of adapters on disk: PEFT's layout for each adapter, safetensors for heads and router, and their
 //! description in `dynamo.json`.
 
+use super::checksum::BackboneChecksum;
 use super::model::{TaskModel, is_shared};
 use crate::RunError;
 use crate::config::{DESCRIPTION, adapter_of, keys_of};
@@ -32,6 +33,9 @@ pub(super) struct Description {
     pub router: RouterConfig,
     /// Backbone that the adapters were trained on.
     pub backbone: String,
+    /// Checksum of that backbone; folders of earlier versions have none, and those with a trained backbone need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backbone_checksum: Option<BackboneChecksum>,
     /// Whether the backbone was trained, too, and is in the folder.
     pub trained_backbone: bool,
 }
@@ -124,8 +128,8 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
     })
 }
 
-/// Copies a folder, with another name for the backbone in its description.
-pub(super) fn copy(from: &Path, to: &Path, backbone: &str) -> Result<(), RunError> {
+/// Copies a folder, with another name for the backbone in its description, and with its checksum if it has none.
+pub(super) fn copy(from: &Path, to: &Path, backbone: &str, checksum: BackboneChecksum) -> Result<(), RunError> {
     let mut description = describe(from)?;
     let adapters = description.adapters.iter().map(|adapter| Path::new("adapters").join(&adapter.name));
     let mut files: Vec<PathBuf> = adapters.flat_map(|dir| [dir.join(CONFIG), dir.join(WEIGHTS)]).collect();
@@ -136,6 +140,9 @@ pub(super) fn copy(from: &Path, to: &Path, backbone: &str) -> Result<(), RunErro
         copy_file(&from.join(&name), &to.join(&name))?;
     }
     description.backbone = backbone.to_owned();
+    if !description.trained_backbone {
+        description.backbone_checksum.get_or_insert(checksum);
+    }
     Ok(write_json(&to.join(DESCRIPTION), &description)?)
 }
 
@@ -193,17 +200,22 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
     write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
 }
 
-/// Loads the adapters and heads that `expected` describes into `model`, starting at index `slot`.
+/// Loads the adapters and heads that `expected` describes into `model`, starting at index `slot`. `checksum` is that of
+/// the backbone in `model`.
 pub(super) fn load_parts(
     model: &mut TaskModel,
     expected: &Description,
     slot: usize,
     dir: &Path,
+    checksum: impl FnOnce() -> BackboneChecksum,
 ) -> Result<(), RunError> {
     let found = describe(dir)?;
     if found.ground() != expected.ground() {
         let [found, expected] = [&found, expected].map(Description::ground);
         return Err(RunError::OtherGround { path: dir.to_owned(), found, expected });
+    }
+    if found.backbone_checksum.is_some_and(|found| found.differs(checksum())) {
+        return Err(RunError::OtherBackbone { path: dir.to_owned(), backbone: expected.backbone.clone() });
     }
     let missing = |task: &str| RunError::NoPart { path: dir.to_owned(), task: task.to_owned() };
     let part = |part: &'static str, task: &String, [found, expected]: [String; 2]| RunError::OtherPart {

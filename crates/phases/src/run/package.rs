@@ -4,10 +4,10 @@
 
 use super::analyze;
 use super::card::{METRICS, card_of_tasks};
+use super::checksum::BackboneChecksum;
 use super::folder::{self, copy_file};
 use super::phase::Phase;
 use super::pretrained::Pretrained;
-use super::reference::Reference;
 use super::spec::{StageSpec, stages};
 use crate::config::{BACKBONE, CONFIG, ModelSource};
 use crate::{Experiment, ModelConfig, RunError};
@@ -21,8 +21,7 @@ use undertone_store::{StoreError, write_atomically, write_directory};
 const SCRIPT: (&str, &str) = ("predict.py", include_str!("predict.py"));
 
 /// Writes what a run with tasks has learned as one folder, atomically: that of the latest finished phase. With
-/// `with_backbone` the folder is complete; without, it has the checksum of the backbone, which is compared whenever it is
-/// loaded. `license` is an identifier of the hub for the model card.
+/// `with_backbone` the folder is complete; without, the backbone is loaded from where the run has it. `license` is an identifier of the hub for the model card.
 ///
 /// # Errors
 /// When the run has no tasks or no finished phase, when a part of it is missing, and when the folder cannot be written.
@@ -38,18 +37,18 @@ pub fn package(
     }
     let stages = finished(experiment)?;
     let backbone = Pretrained::load(experiment, device)?;
+    let checksum = BackboneChecksum::of(experiment, backbone.network());
     let mut packaged = experiment.clone();
     if with_backbone {
         let source = ModelSource { path: Some(BACKBONE.into()), ..ModelSource::default() };
         packaged.model = ModelConfig { source, path: None, tokenizer: None, ..packaged.model };
     }
     write_directory(out, |out| {
-        match with_backbone {
-            true => write_backbone(experiment, &backbone, &out.join(BACKBONE))?,
-            false => Reference::of(experiment, backbone.network()).write(out)?,
+        if with_backbone {
+            write_backbone(experiment, &backbone, &out.join(BACKBONE))?;
         }
         for stage in &stages {
-            copy_stage(stage, experiment, &packaged, out)?;
+            copy_stage(stage, experiment, &packaged, checksum, out)?;
         }
         write_atomically(&out.join(CONFIG), packaged.to_yaml().as_bytes())?;
         write_json(&out.join("experiment.json"), &packaged)?;
@@ -71,10 +70,16 @@ fn finished(experiment: &Experiment) -> Result<Vec<StageSpec>, RunError> {
 }
 
 /// Copies the model of a stage, its scores, and the file that says that it is complete.
-fn copy_stage(stage: &StageSpec, run: &Experiment, packaged: &Experiment, out: &Path) -> Result<(), RunError> {
+fn copy_stage(
+    stage: &StageSpec,
+    run: &Experiment,
+    packaged: &Experiment,
+    checksum: BackboneChecksum,
+    out: &Path,
+) -> Result<(), RunError> {
     let place = stage.directory.strip_prefix(run.directory()).unwrap_or(&stage.directory);
     let place = out.join(place);
-    folder::copy(&stage.best(), &place.join("best"), &packaged.model.to_string())?;
+    folder::copy(&stage.best(), &place.join("best"), &packaged.model.to_string(), checksum)?;
     // Runs of earlier versions have no score beside their model.
     let scores = [METRICS, "best/score.json"].into_iter().filter(|file| stage.directory.join(file).exists());
     let mut files = std::iter::once("summary.json").chain(scores);

@@ -1,7 +1,6 @@
 //! Pretrained backbone of an experiment.
 
 use super::modality::Modality;
-use super::reference::Reference;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::normalize::spelling_map;
 use crate::{Experiment, ModelConfig, RunError, Trainable};
@@ -28,12 +27,6 @@ impl Pretrained {
     /// # Errors
     /// When it is not available.
     pub fn load(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
-        let backbone = Self::open(experiment, device)?;
-        Reference::check(experiment, || backbone.network())?;
-        Ok(backbone)
-    }
-
-    fn open(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
             let mut text = loaded(experiment, device, || experiment.model.load_text(device))?;

@@ -88,6 +88,8 @@ impl<'a> Scoring<'a> {
             } / self.tasks.len() as f64;
             let values = metrics.iter().map(|metric| (metric.clone(), value(metric))).collect();
             result.tasks.insert(task.name.clone(), values);
+            let intervals = metrics.iter().filter_map(|metric| Some((metric.clone(), score.interval(metric)?)));
+            result.intervals.insert(task.name.clone(), intervals.collect());
         }
         result.examples = self.examples.concat();
         Ok(result)

@@ -1,13 +1,14 @@
 //! Prerequisites of every stage of a run: device, backbone, and the data of its tasks.
 
 use super::batch::{TaskCollate, TaskDataset, TaskLoader, TaskSamples};
+use super::checksum::BackboneChecksum;
 use super::evaluator::Evaluator;
 use super::modality::Opening;
 use super::pretrained::Pretrained;
 use crate::config::TaskConfig;
 use crate::{Experiment, Interrupt, ModelConfig, RunError, Split, TextNormalizer};
 use burn::tensor::Device;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use undertone_data::loader::{Loader, LoaderConfig, Order};
@@ -31,6 +32,7 @@ pub struct Setup {
     /// Samples by task and split, kept because stages and evaluations use the same ones repeatedly and finding them is
     /// slow.
     samples: RefCell<HashMap<(String, Split), Arc<dyn TaskSamples>>>,
+    checksum: OnceCell<BackboneChecksum>,
 }
 
 impl Setup {
@@ -65,7 +67,13 @@ impl Setup {
             interrupt: Interrupt::default(),
             process_group: ProcessGroup::default(),
             samples: RefCell::default(),
+            checksum: OnceCell::new(),
         }
+    }
+
+    /// Returns the checksum of the backbone, which is computed once.
+    pub(super) fn backbone_checksum(&self) -> BackboneChecksum {
+        *self.checksum.get_or_init(|| BackboneChecksum::of(&self.experiment, self.pretrained.network()))
     }
 
     /// Returns the samples of a split of the given tasks.

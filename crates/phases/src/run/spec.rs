@@ -252,6 +252,7 @@ impl StageSpec {
                 heads: tasks.iter().map(head).collect(),
                 router: experiment.router.clone(),
                 backbone: experiment.backbone_name(),
+                backbone_checksum: None,
                 trained_backbone: false,
             },
             policy: RoutingPolicy::Oracle,

@@ -1,7 +1,7 @@
 //! A stage made ready: its model, its training configuration, its batches and its objective.
 
 use super::batch::TaskDataset;
-use super::folder::{AdapterDescription, load_backbone, load_parts, load_router};
+use super::folder::{AdapterDescription, Description, load_backbone, load_parts, load_router};
 use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
 use super::order::TaskOrder;
@@ -74,7 +74,9 @@ impl StageSpec {
         let before = self.starts_from.map_or(Vec::new(), |phase| stages(&setup.experiment, phase));
         for (slot, task) in self.tasks.iter().enumerate() {
             if let Some(origin) = before.iter().find(|stage| stage.tasks.contains(task)) {
-                load_parts(&mut model, &self.description.only(slot), slot, &origin.best())?;
+                load_parts(&mut model, &self.description.only(slot), slot, &origin.best(), || {
+                    setup.backbone_checksum()
+                })?;
             }
         }
         if let Some(origin) = before.iter().find(|stage| stage.is_routed()) {
@@ -94,7 +96,7 @@ impl StageSpec {
             return Ok(TaskModel::plain(setup.pretrained.network()));
         }
         let (mut model, best) = (self.fresh(setup)?, self.best());
-        load_parts(&mut model, &self.description, 0, &best)?;
+        load_parts(&mut model, &self.description, 0, &best, || setup.backbone_checksum())?;
         if self.description.trained_backbone {
             load_backbone(&mut model, &best)?;
         }
@@ -134,8 +136,15 @@ impl StageSpec {
             loss: self.loss.clone(),
             valid: setup.evaluation_batches(&self.tasks, Split::Valid)?,
             evaluator: setup.evaluator(self.tasks.clone())?,
-            description: (self.layout == Layout::Adapters).then(|| self.description.clone()),
+            description: (self.layout == Layout::Adapters).then(|| self.description_on(setup)),
         })
+    }
+
+    /// Returns the description of its folder, with the checksum of the backbone that stays frozen.
+    fn description_on(&self, setup: &Setup) -> Description {
+        let is_frozen = !self.description.trained_backbone;
+        let backbone_checksum = is_frozen.then(|| setup.backbone_checksum());
+        Description { backbone_checksum, ..self.description.clone() }
     }
 
     /// Returns its training batches.

@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_data::records::{ClassifyRecord, RecordsConfig, RecordsError};
-use undertone_metrics::ConfusionMatrix;
+use undertone_metrics::{ConfusionMatrix, Interval, bootstrap};
 use undertone_model::heads::{ClassifyHead, ClassifyHeadConfig, Pooling};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
@@ -114,7 +114,7 @@ impl TaskKind for ClassifyConfig {
     }
 
     fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
-        Box::new(LabelScore { names: self.labels.clone(), found: Default::default() })
+        Box::new(LabelScore { names: self.labels.clone(), decisions: Vec::new() })
     }
 
     fn baseline(&self, trivial: TrivialBaseline, train: &[TextSample]) -> Option<BaselineAnswer> {
@@ -140,27 +140,43 @@ impl TaskHead for ClassifyHead {
     }
 }
 
-/// Counts of answers by reference label.
+/// Answers to samples and their references.
 #[derive(Clone, Debug)]
 struct LabelScore {
     names: Vec<String>,
-    found: ConfusionMatrix<String>,
+    /// Reference and answer of each sample as places in `names`; its length for an answer of another head.
+    decisions: Vec<(usize, usize)>,
 }
 
 impl TaskScore for LabelScore {
     fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
-        let reference = self.names[sample.target.get::<Label>()?.0].clone();
+        let label = sample.target.get::<Label>()?.0;
+        let reference = self.names[label].clone();
         let hypothesis = answer.map_or(String::new(), |answer| named(&self.names, answer).to_owned());
-        self.found.add(reference.clone(), hypothesis.clone());
+        let found = self.names.iter().position(|name| *name == hypothesis).unwrap_or(self.names.len());
+        self.decisions.push((label, found));
         Ok(Some(ScoredText { name: sample.name.clone(), reference, hypothesis }))
     }
 
     fn metric(&self, name: &str) -> Option<f64> {
+        self.metric_of(&self.decisions.iter().copied().collect(), name)
+    }
+
+    fn interval(&self, name: &str) -> Option<Interval> {
+        let metric = |drawn: &mut dyn Iterator<Item = usize>| {
+            self.metric_of(&drawn.map(|index| self.decisions[index]).collect(), name)
+        };
+        bootstrap(self.decisions.len(), metric)
+    }
+}
+
+impl LabelScore {
+    fn metric_of(&self, found: &ConfusionMatrix<usize>, name: &str) -> Option<f64> {
         if name == "accuracy" {
-            return self.found.accuracy();
+            return found.accuracy();
         }
         // An answer of another head is a miss of the reference label, and not a label of its own.
-        let by_label = self.found.by_label().filter(|(label, _)| self.names.contains(label));
+        let by_label = found.by_label().filter(|(label, _)| **label < self.names.len());
         let f1: Vec<f64> = by_label.map(|(_, score)| score.f1).collect();
         (!f1.is_empty()).then(|| f1.iter().sum::<f64>() / f1.len() as f64)
     }

@@ -10,8 +10,11 @@ use crate::objective::{Evaluation, Objective};
 use crate::{Progress, TrainError};
 use burn::module::Module;
 use std::collections::BTreeMap;
-use undertone_metrics::Direction;
+use undertone_metrics::{Direction, Interval};
 use undertone_store::write_directory;
+
+/// Confidence intervals by metric.
+type Intervals = BTreeMap<String, Interval>;
 
 impl<O: Objective> Learner<O> {
     /// Evaluates the model and the average of its weights, logs the metrics, and exports the model if it is the best so
@@ -48,10 +51,10 @@ impl<O: Objective> Learner<O> {
                  last step is exported; see that it has what `{metric}` is measured by, or set another `checkpoint.metric`"
             ));
         }
-        let best = self.export_if_best(&model, BEST, self.state.best, score)?;
+        let best = self.export_if_best(&model, BEST, self.state.best, &evaluation)?;
         let mut best_ema = self.state.best_ema;
         if let Some((model, evaluation)) = &average {
-            best_ema = self.export_if_best(model, BEST_EMA, best_ema, self.score(evaluation))?;
+            best_ema = self.export_if_best(model, BEST_EMA, best_ema, evaluation)?;
         }
         self.recovery = RecoveryPoint::DuringUpdate;
         session.record(step, "valid", &evaluation)?;
@@ -91,15 +94,15 @@ impl<O: Objective> Learner<O> {
         model: &O::Model,
         folder: &str,
         best: Option<(f64, u64)>,
-        score: Option<f64>,
+        evaluation: &Evaluation,
     ) -> Result<Option<(f64, u64)>, TrainError> {
         let deciding = self.directions()?.deciding;
         let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
-        let Some(value) = score.filter(is_best) else { return Ok(best) };
+        let Some(value) = self.score(evaluation).filter(is_best) else { return Ok(best) };
         if !self.stepper.process_group.is_main_process() {
             return Ok(Some((value, self.state.step)));
         }
-        self.export(model, folder, Some(value))?;
+        self.export(model, folder, Some(value), &evaluation.intervals)?;
         Ok(Some((value, self.state.step)))
     }
 
@@ -114,16 +117,25 @@ impl<O: Objective> Learner<O> {
             let metric = &self.config.checkpoint.metric;
             progress
                 .warn(&format!("no evaluation found a `{metric}`: the model of the last step is exported as the best"));
-            self.export(&model, BEST, None)?;
+            self.export(&model, BEST, None, &Intervals::new())?;
         }
         match &self.stepper.ema {
-            Some(ema) if self.state.best_ema.is_none() => self.export(&ema.of(model), BEST_EMA, None),
+            Some(ema) if self.state.best_ema.is_none() => {
+                self.export(&ema.of(model), BEST_EMA, None, &Intervals::new())
+            }
             _ => Ok(()),
         }
     }
 
-    fn export(&self, model: &O::Model, folder: &str, value: Option<f64>) -> Result<(), TrainError> {
-        let exported = Exported { metric: self.config.checkpoint.metric.clone(), value, step: self.state.step };
+    fn export(
+        &self,
+        model: &O::Model,
+        folder: &str,
+        value: Option<f64>,
+        intervals: &Intervals,
+    ) -> Result<(), TrainError> {
+        let (metric, step) = (self.config.checkpoint.metric.clone(), self.state.step);
+        let exported = Exported { metric, value, step, intervals: intervals.clone() };
         write_directory(&self.options.dir.join(folder), |folder| {
             self.stepper.objective.export(model, folder).map_err(TrainError::Export)?;
             Ok(exported.write(folder)?)

@@ -1,8 +1,9 @@
 //! Metrics of generated texts.
 
 use crate::{Answer, BoxError, KindMetric, ScoredText, Target, TaskScore, TextSample};
+use std::ops::AddAssign;
 use undertone_metrics::registry::{self, RunningScore};
-use undertone_metrics::{Bleu, ErrorRate, Rouge, bleu, cer, rouge, wer};
+use undertone_metrics::{Bleu, ErrorRate, Interval, Rouge, SampleScores, bleu, bootstrap, cer, rouge, wer};
 
 /// Reference text of a sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,17 +47,62 @@ pub(super) fn registered() -> Vec<KindMetric> {
     others.map(|metric| KindMetric { name: metric.name(), direction: metric.direction() }).collect()
 }
 
-/// Running counts of the text metrics.
+/// Scores of the text metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WrittenScore {
+    texts: SampleScores<TextCounts>,
+    /// Whether ROUGE and BLEU are requested.
+    overlap: bool,
+    /// Requested registered metrics, by name.
+    registered: Vec<(&'static str, RunningScore)>,
+    /// References and hypotheses, if a registered metric is requested.
+    pairs: Vec<(String, String)>,
+}
+
+/// Counts of one text, or of several.
+#[derive(Clone, Copy, Debug, Default)]
+struct TextCounts {
     characters: ErrorRate,
     words: ErrorRate,
     exact: usize,
-    samples: usize,
-    /// ROUGE and BLEU, if they are requested.
-    overlap: Option<(Rouge, Bleu)>,
-    /// Requested registered metrics, by name.
-    registered: Vec<(&'static str, RunningScore)>,
+    texts: usize,
+    rouge: Rouge,
+    bleu: Bleu,
+}
+
+impl TextCounts {
+    fn of(reference: &str, hypothesis: &str, overlap: bool) -> Self {
+        let (rouge, bleu) = match overlap {
+            true => (rouge(reference, hypothesis), bleu(&[reference], hypothesis)),
+            false => Default::default(),
+        };
+        let (characters, words) = (cer(reference, hypothesis), wer(reference, hypothesis));
+        Self { characters, words, exact: usize::from(reference == hypothesis), texts: 1, rouge, bleu }
+    }
+
+    fn metric(&self, name: &str) -> Option<f64> {
+        match name {
+            "cer" => self.characters.rate(),
+            "wer" => self.words.rate(),
+            "exact" => (self.texts > 0).then(|| self.exact as f64 / self.texts as f64),
+            "rouge1" => self.rouge.rouge1().map(|score| score.f1),
+            "rouge2" => self.rouge.rouge2().map(|score| score.f1),
+            "rouge_l" => self.rouge.rouge_l().map(|score| score.f1),
+            "bleu" => self.bleu.score(),
+            _ => None,
+        }
+    }
+}
+
+impl AddAssign for TextCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.characters += other.characters;
+        self.words += other.words;
+        self.exact += other.exact;
+        self.texts += other.texts;
+        self.rouge += other.rouge;
+        self.bleu += other.bleu;
+    }
 }
 
 impl WrittenScore {
@@ -64,7 +110,11 @@ impl WrittenScore {
         let overlap = metrics.iter().any(|metric| metric.starts_with("rouge") || metric == "bleu");
         let asked = registered().into_iter().filter(|metric| metrics.iter().any(|asked| asked == metric.name));
         let registered = asked.filter_map(|metric| Some((metric.name, registry::lookup(metric.name)?.start())));
-        Self { overlap: overlap.then(Default::default), registered: registered.collect(), ..Default::default() }
+        Self { overlap, registered: registered.collect(), ..Default::default() }
+    }
+
+    fn registered(&self, name: &str) -> Option<&RunningScore> {
+        self.registered.iter().find(|(registered, _)| *registered == name).map(|(_, score)| score)
     }
 }
 
@@ -72,31 +122,33 @@ impl TaskScore for WrittenScore {
     fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
         let reference = &sample.target.get::<WrittenTarget>()?.text;
         let hypothesis = answer.map_or("", Answer::as_str);
-        self.characters += cer(reference, hypothesis);
-        self.words += wer(reference, hypothesis);
-        self.exact += usize::from(reference == hypothesis);
-        self.samples += 1;
-        if let Some((rouge_sum, bleu_sum)) = &mut self.overlap {
-            *rouge_sum += rouge(reference, hypothesis);
-            *bleu_sum += bleu(&[reference.as_str()], hypothesis);
-        }
+        self.texts.add(TextCounts::of(reference, hypothesis, self.overlap));
         self.registered.iter_mut().for_each(|(_, score)| score.add(reference, hypothesis));
         let (reference, hypothesis) = (reference.clone(), hypothesis.to_owned());
+        if !self.registered.is_empty() {
+            self.pairs.push((reference.clone(), hypothesis.clone()));
+        }
         Ok(Some(ScoredText { name: sample.name.clone(), reference, hypothesis }))
     }
 
     fn metric(&self, name: &str) -> Option<f64> {
-        let overlap = self.overlap.as_ref();
-        match name {
-            "cer" => self.characters.rate(),
-            "wer" => self.words.rate(),
-            "rouge1" => overlap?.0.rouge1().map(|score| score.f1),
-            "rouge2" => overlap?.0.rouge2().map(|score| score.f1),
-            "rouge_l" => overlap?.0.rouge_l().map(|score| score.f1),
-            "bleu" => overlap?.1.score(),
-            "exact" => (self.samples > 0).then(|| self.exact as f64 / self.samples as f64),
-            _ => self.registered.iter().find(|(registered, _)| *registered == name)?.1.value(),
+        match self.registered(name) {
+            Some(score) => score.value(),
+            None => self.texts.sum().metric(name),
         }
+    }
+
+    fn interval(&self, name: &str) -> Option<Interval> {
+        if self.registered(name).is_none() {
+            return self.texts.interval(|counts| counts.metric(name));
+        }
+        // The sum of a registered metric is its own, so that each text of a drawn corpus is scored again.
+        let metric = registry::lookup(name)?;
+        bootstrap(self.pairs.len(), |drawn| {
+            let mut score = metric.start();
+            drawn.map(|index| &self.pairs[index]).for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
+            score.value()
+        })
     }
 }
 

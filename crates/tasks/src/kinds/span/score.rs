@@ -4,7 +4,7 @@ use super::{AnswerConfig, SpanWindow, WindowLogits, best_spans};
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextError, TextSample};
 use std::sync::Arc;
 use undertone_data::records::SpanRecord;
-use undertone_metrics::{AnswerScore, squad_v1, squad_v2};
+use undertone_metrics::{AnswerScore, Interval, SampleScores, squad_v1, squad_v2};
 
 /// Target of one window of a question's context; a question has as many samples as windows.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct SpanAnswer {
 #[derive(Clone, Debug)]
 pub(super) struct SpanScore {
     config: AnswerConfig,
-    score: AnswerScore,
+    questions: SampleScores<AnswerScore>,
     open: Option<Question>,
 }
 
@@ -45,7 +45,7 @@ struct Question {
 
 impl SpanScore {
     pub fn new(config: AnswerConfig) -> Self {
-        Self { config, score: AnswerScore::default(), open: None }
+        Self { config, questions: SampleScores::default(), open: None }
     }
 
     fn close(&mut self) -> Result<Option<ScoredText>, TextError> {
@@ -61,12 +61,13 @@ impl SpanScore {
             _ => best_spans(&logits, &record.context, &self.config)?.text().to_owned(),
         };
         let golds: Vec<&str> = record.answers.iter().map(|answer| answer.text.as_str()).collect();
-        self.score += match self.config.null_score_diff_threshold {
+        let score = match self.config.null_score_diff_threshold {
             // An empty answer is right if the question has none; being routed to another head never is.
             _ if lost => AnswerScore { questions: 1, ..Default::default() },
             None => squad_v1(&golds, &found),
             Some(_) => squad_v2(&golds, &found),
         };
+        self.questions.add(score);
         let reference = golds.first().map_or(String::new(), |gold| (*gold).to_owned());
         Ok(Some(ScoredText { name: record.origin.to_string(), reference, hypothesis: found }))
     }
@@ -92,8 +93,16 @@ impl TaskScore for SpanScore {
     }
 
     fn metric(&self, name: &str) -> Option<f64> {
-        if name == "f1" { self.score.f1() } else { self.score.exact_match() }
+        figure(name)(self.questions.sum())
     }
+
+    fn interval(&self, name: &str) -> Option<Interval> {
+        self.questions.interval(figure(name))
+    }
+}
+
+fn figure(name: &str) -> fn(&AnswerScore) -> Option<f64> {
+    if name == "f1" { AnswerScore::f1 } else { AnswerScore::exact_match }
 }
 
 #[cfg(test)]

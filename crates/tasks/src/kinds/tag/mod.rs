@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_data::records::{OUTSIDE, RecordsConfig, RecordsError, TagRecord};
-use undertone_metrics::{EntityScore, entities};
+use undertone_metrics::{EntityCounts, Interval, SampleScores, entities};
 use undertone_model::heads::{TagHead, TagHeadConfig};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
@@ -202,7 +202,7 @@ impl TaskHead for TagHead {
 #[derive(Clone, Debug)]
 struct TagScore {
     names: Vec<String>,
-    found: EntityScore,
+    found: SampleScores<EntityCounts>,
 }
 
 impl TaskScore for TagScore {
@@ -211,18 +211,27 @@ impl TaskScore for TagScore {
         let read = target.word_tags(answer, outside(&self.names))?;
         let named = |tags: &[usize]| tags.iter().map(|tag| self.names[*tag].as_str()).collect::<Vec<_>>();
         let (expected, found) = (named(&target.tags), named(&read));
-        self.found += entities(&expected, &found)?;
+        self.found.add(entities(&expected, &found)?.total());
         Ok(Some(ScoredText { name: sample.name.clone(), reference: expected.join(" "), hypothesis: found.join(" ") }))
     }
 
     fn metric(&self, _: &str) -> Option<f64> {
-        self.found.micro().map(|score| score.f1)
+        f1(self.found.sum())
+    }
+
+    fn interval(&self, _: &str) -> Option<Interval> {
+        self.found.interval(f1)
     }
 
     /// Without expected and found entities, nothing is wrong.
     fn error_of_nothing(&self) -> f64 {
         0.0
     }
+}
+
+/// F1 of entities; `None` if none is expected or found.
+fn f1(found: &EntityCounts) -> Option<f64> {
+    (found.expected + found.found > 0).then(|| found.score().f1)
 }
 
 #[cfg(test)]
