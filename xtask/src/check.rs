@@ -45,6 +45,21 @@ impl Check {
         if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }
     }
 
+    /// Runs it with `more` arguments, and fails if it prints a compiler's warning.
+    pub fn run_without_warnings(&self, more: &[OsString]) -> Result<(), Failure> {
+        note!("── {}: cargo {}", self.name, self.args.join(" "));
+        let output = self.command().args(more).output();
+        let output = output.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        // The line with which cargo sums up the warnings of each target.
+        let is_sum = |line: &str| line.starts_with("warning: `") && line.contains(" generated ");
+        if output.status.success() && !said.lines().any(is_sum) {
+            return Ok(());
+        }
+        note!("{said}");
+        Err(Failure::Machine(format!("{} failed", self.name)))
+    }
+
     /// The command, in the repository's root.
     pub fn command(&self) -> Command {
         let mut command = cargo();

@@ -16,11 +16,26 @@ pub struct Args {
     features: Option<Accelerator>,
 }
 
-const BEFORE_TESTS: [Check; 3] = [
-    Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] },
-    Check { name: "clippy", args: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], variables: &[] },
-    Check { name: "docs", args: &["doc", "--workspace", "--no-deps"], variables: &[("RUSTDOCFLAGS", "-D warnings")] },
-];
+const FORMAT: Check = Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] };
+
+/// Features that clippy and the documentation are checked with: both need the same metadata of all dependencies, which
+/// takes minutes. CubeCL's build script for CUDA downloads LLVM; for documentation builds it does not, and type-checking
+/// needs no LLVM.
+const CHECKED: &str = "tui,wgpu,cuda";
+const CLIPPY: Check = Check {
+    name: "clippy",
+    args: &["clippy", "--workspace", "--all-targets", "--features", CHECKED],
+    variables: &[("DOCS_RS", "1")],
+};
+const DOCS: Check = Check {
+    name: "docs",
+    args: &["doc", "--workspace", "--no-deps", "--features", CHECKED],
+    variables: &[("DOCS_RS", "1"), ("RUSTDOCFLAGS", "-D warnings")],
+};
+
+/// Builds what the tests have built already, so that cargo shows its warnings again: those of code that is there only
+/// without `tui` or `cuda`.
+const WARNINGS: Check = Check { name: "warnings", args: &["test", "--workspace", "--no-run"], variables: &[] };
 
 /// What tests are built with. The CPU's run in this build too, so that Burn is built once.
 const FEATURES: [&str; 2] = ["--features", "undertone-tests/wgpu"];
@@ -31,22 +46,14 @@ const MPI: [&str; 2] = ["--features", "undertone-tests/mpi,xtask/mpi"];
 /// Where the facade's examples are: programs that end in an assertion.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/undertone/examples");
 
-const AFTER_TESTS: [Check; 2] = [
-    // All of `unsafe` in Undertone's arithmetic, with every access checked. It needs a flag that stable compilers know but
-    // hide, and a folder of its own: flags are part of what is built.
-    Check {
-        name: "kernels under AddressSanitizer",
-        args: &["test", "-p", "undertone-kernels", "--lib", "--target", SANITIZED, "--target-dir", "target/sanitized"],
-        // Kernels have no state, and AddressSanitizer takes its time.
-        variables: &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address"), ("RUST_TEST_THREADS", "4")],
-    },
-    // CubeCL's build script for CUDA downloads LLVM; for documentation builds it does not, and type-checking needs no LLVM.
-    Check {
-        name: "clippy with other features",
-        args: &["clippy", "--workspace", "--all-targets", "--features", "tui,wgpu,cuda"],
-        variables: &[("DOCS_RS", "1")],
-    },
-];
+/// All of `unsafe` in Undertone's arithmetic, with every access checked. It needs a flag that stable compilers know but
+/// hide, and a folder of its own: flags are part of what is built.
+const SANITIZER: Check = Check {
+    name: "kernels under AddressSanitizer",
+    args: &["test", "-p", "undertone-kernels", "--lib", "--target", SANITIZED, "--target-dir", "target/sanitized"],
+    // Kernels have no state, and AddressSanitizer takes its time.
+    variables: &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", "-Zsanitizer=address"), ("RUST_TEST_THREADS", "4")],
+};
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let skips = Skips::new()?;
@@ -59,16 +66,18 @@ fn checks(skips: &Skips) -> Result<(), Failure> {
     // In this process: a command of its own would build Burn once more, with other features.
     note!("── structure");
     structure::run(&structure::Args::default())?;
-    BEFORE_TESTS.iter().try_for_each(|check| check.run(skips, &[]))?;
+    FORMAT.run(skips, &[])?;
     let mpi = mpi(skips)?;
-    let features: Vec<OsString> = FEATURES.iter().chain(mpi).map(OsString::from).collect();
+    let checked: &[&str] = if mpi.is_empty() { &[] } else { &["--features", "mpi"] };
+    let strings = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
+    CLIPPY.run(skips, &strings(&[checked, &["--", "-D", "warnings"]].concat()))?;
+    DOCS.run(skips, &strings(checked))?;
+    let features = strings(&[&FEATURES, mpi].concat());
     test::all(skips, &features)?;
+    WARNINGS.run_without_warnings(&features)?;
     test::on_build(Accelerator::Wgpu, skips, &features)?;
     examples(skips, &features)?;
-    let [sanitized, others] = &AFTER_TESTS;
-    sanitized.run(skips, &[])?;
-    let mpi: &[&str] = if mpi.is_empty() { &[] } else { &["--features", "mpi"] };
-    others.run(skips, &mpi.iter().chain(&["--", "-D", "warnings"]).map(OsString::from).collect::<Vec<_>>())
+    SANITIZER.run(skips, &[])
 }
 
 /// The features for tests of several processes, where MPI is there to build and to start them.
