@@ -129,6 +129,9 @@ fn texts_of_other_programs_are_compared_with_those_here() {
     refused(&["--verify", "clips", "--python", "no-python"], &["no-python", "--python"]);
     refused(&["--verify", "no-clips", "--python", &python], &["no-clips"]);
     refused(&["--verify", "clips", "--python", &python, "--format", "peft"], &["--format peft", "--run"]);
+
+    let bundled = ["export", "--model", "whisper-nano-cw", "--out", "morse", "--verify", "--python", &python];
+    place.run(&bundled).assert_refusal(&["speech", "--verify CLIPS"]);
 }
 
 /// An adapter by itself, with a matrix of zeros, so that it changes nothing.

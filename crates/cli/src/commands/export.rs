@@ -6,9 +6,8 @@ use crate::failure::Failure;
 use crate::program::load_run;
 use crate::say;
 use std::path::{Path, PathBuf};
-use undertone::data::clips::Clips;
 use undertone::exchange::ggml::{self, GgmlType};
-use undertone::exchange::verify::Program;
+use undertone::exchange::verify::{Clip, Program};
 use undertone::exchange::{ExchangeError, spellings};
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
@@ -100,7 +99,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Format::Dynamo => write_tasks(args)?,
     }
     say!("{}", args.out.display())?;
-    clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), &clips))
+    clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), clips))
 }
 
 /// Refuses the name of a license that is none: it becomes a line of the card's settings.
@@ -152,7 +151,7 @@ fn write_tasks(args: &Args) -> Result<(), Failure> {
 
 /// Compares transcripts of what was written with those of the programs that read it. It is read back, so that rounded
 /// weights are compared with the same ones.
-fn verify(args: &Args, choice: Option<&Choice>, clips: &Clips) -> Result<(), Failure> {
+fn verify(args: &Args, choice: Option<&Choice>, clips: Vec<Clip>) -> Result<(), Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
     let (whisper, programs) = match (args.format, choice) {
         (Format::Ggml, _) => {

@@ -12,10 +12,11 @@ use undertone::phases::Transcriber;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Transcribe these clips with each installed program that reads the format, and compare the texts with the
-    /// model's here; exit status 1 if one differs. Clips are a folder or a list, as for `data.train.path`
-    #[arg(long, value_name = "CLIPS")]
-    verify: Option<PathBuf>,
+    /// Transcribe clips with each installed program that reads the format, and compare the texts with the model's
+    /// here; exit status 1 if one differs. Clips are a folder or a list, as for `data.train.path`; without them, eleven
+    /// seconds of English speech that come along are transcribed
+    #[arg(long, value_name = "CLIPS", num_args = 0..=1)]
+    verify: Option<Option<PathBuf>>,
     /// Python that has the programs, for --verify
     #[arg(long, requires = "verify", default_value = "python3")]
     python: PathBuf,
@@ -27,15 +28,22 @@ impl Args {
         self.verify.is_some()
     }
 
-    /// Clips to compare transcripts of; `None` without `--verify`.
+    /// Clips to compare transcripts of, which have none yet; `None` without `--verify`.
     ///
     /// # Errors
     /// When they cannot be read, or Python cannot be started.
-    pub fn clips(&self) -> Result<Option<Clips>, Failure> {
+    pub fn clips(&self) -> Result<Option<Vec<Clip>>, Failure> {
         let Some(path) = &self.verify else { return Ok(None) };
         verify::check_python(&self.python).map_err(Failure::bad_input)?;
-        let config = RecordsConfig { path: path.clone().into(), ..Default::default() };
-        Clips::open(&config).map(Some).map_err(Failure::bad_input)
+        let clips = match path {
+            Some(path) => loaded(path)?,
+            None => {
+                let io = |e| Failure::Machine(format!("the clip that comes along cannot be written: {e}"));
+                let folder = tempfile::tempdir().map_err(io)?;
+                loaded(&verify::SPEECH.write(folder.path()).map_err(io)?)?
+            }
+        };
+        Ok(Some(clips))
     }
 
     /// Transcribes clips with the model here and with each program, and prints a table.
@@ -47,8 +55,13 @@ impl Args {
         whisper: PretrainedWhisper,
         exported: &Path,
         programs: &[Program],
-        clips: &Clips,
+        clips: Vec<Clip>,
     ) -> Result<(), Failure> {
+        if matches!(self.verify, Some(None)) && whisper.generation.reader.is_some() {
+            return Err(Failure::BadInput(
+                "the clip that comes along is speech, and the model reads something else: give clips with --verify CLIPS".into(),
+            ));
+        }
         let prompt = Prompt::of(&whisper.generation);
         let clips = transcribed(whisper, clips)?;
         let here = error_rate(clips.iter().map(|clip| clip.text.as_str()), &clips);
@@ -87,16 +100,23 @@ impl Args {
     }
 }
 
-/// Loads clips and transcribes them with the model here.
-fn transcribed(whisper: PretrainedWhisper, clips: &Clips) -> Result<Vec<Clip>, Failure> {
-    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let transcriber = Transcriber::new(whisper, &device, None, None).map_err(Failure::bad_input)?;
+/// Loads clips.
+fn loaded(path: &Path) -> Result<Vec<Clip>, Failure> {
+    let config = RecordsConfig { path: path.to_owned().into(), ..Default::default() };
+    let clips = Clips::open(&config).map_err(Failure::bad_input)?;
     let clip = |index| {
         let samples = clips.load(index).map_err(Failure::bad_input)?;
         let (name, reference) = (clips.clip(index).name.clone(), clips.clip(index).text.clone());
-        Ok(Clip { text: transcriber.audio(&samples), name, reference, samples })
+        Ok(Clip { text: String::new(), name, reference, samples })
     };
     (0..clips.len()).map(clip).collect()
+}
+
+/// Transcribes clips with the model here.
+fn transcribed(whisper: PretrainedWhisper, clips: Vec<Clip>) -> Result<Vec<Clip>, Failure> {
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    let transcriber = Transcriber::new(whisper, &device, None, None).map_err(Failure::bad_input)?;
+    Ok(clips.into_iter().map(|clip| Clip { text: transcriber.audio(&clip.samples), ..clip }).collect())
 }
 
 fn line(program: Program, transcripts: &Transcripts, clips: &[Clip]) -> String {

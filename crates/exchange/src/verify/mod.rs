@@ -157,6 +157,39 @@ pub fn transcribe(
     }
 }
 
+/// Speech that comes along, for models without clips of their own: eleven seconds of John F. Kennedy's inaugural address
+/// (1961, in the public domain), mono, 16 kHz.
+pub const SPEECH: Speech = Speech {
+    name: "jfk.flac",
+    flac: include_bytes!("clips/jfk.flac"),
+    text: "And so, my fellow Americans, ask not what your country can do for you, ask what you can do for your country.",
+};
+
+/// A bundled recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Speech {
+    /// Name of the file.
+    pub name: &'static str,
+    /// Content of the file, as FLAC.
+    pub flac: &'static [u8],
+    /// Transcript.
+    pub text: &'static str,
+}
+
+impl Speech {
+    /// Writes the file and a list of it into a folder. Returns the list, in the form of `data.train.path`.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn write(&self, folder: &Path) -> std::io::Result<PathBuf> {
+        let (list, line) =
+            (folder.join("clips.jsonl"), serde_json::json!({"audio_filepath": self.name, "text": self.text}));
+        std::fs::write(folder.join(self.name), self.flac)?;
+        std::fs::write(&list, format!("{line}\n"))?;
+        Ok(list)
+    }
+}
+
 /// Checks that Python can be started.
 ///
 /// # Errors
