@@ -128,6 +128,24 @@ fn a_vocabulary_of_ctranslate2_alone_is_enough() {
 }
 
 #[test]
+fn a_bias_of_keys_is_refused() {
+    for layer in ["encoder/layer_0/self_attention/linear_0/bias", "decoder/layer_1/attention/linear_1/bias"] {
+        let mut weights = unpacked(FLOAT16);
+        let name = weights.windows(layer.len()).position(|bytes| bytes == layer.as_bytes()).expect(layer);
+        // After the name its null, the number of axes, one length, the type and the number of bytes.
+        let length = name + layer.len() + 2;
+        let values = u32::from_le_bytes(*weights[length..].first_chunk().expect("a length")) as usize;
+        let data = length + 4 + 1 + 4;
+        // Keys are the second of three parts, or the first of two.
+        let key = if layer.starts_with("encoder") { values / 3 } else { 0 };
+        weights[data + 2 * key + 1] = 0x3c;
+        let place = Place::new();
+        let error = read(&place.ctranslate2(&weights)).expect_err("refused").to_string();
+        assert!(error.contains("k") && error.contains("bias"), "{layer}: {error}");
+    }
+}
+
+#[test]
 fn files_of_something_else_are_refused_in_a_sentence() {
     let place = Place::new();
     for name in ["x.pt", "x.bin"] {

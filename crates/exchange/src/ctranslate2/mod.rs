@@ -34,6 +34,7 @@ pub fn read(path: &Path, device: &Device) -> Result<PretrainedWhisper, ExchangeE
     let unreadable = |reason: String| ExchangeError::Unreadable { path: path.to_owned(), format: NAME, reason };
     let file = Weights(Variables::open(&path.join(WEIGHTS))?);
     let config = file.config().map_err(unreadable)?;
+    file.check_keys().map_err(unreadable)?;
     let tokenizer = tokenizer(path, config.vocab_size).map_err(unreadable)?;
     let generation = generation(path, &tokenizer).map_err(unreadable)?;
     if file.0.is_quantised() {
@@ -73,6 +74,23 @@ impl Weights {
             scale_embedding: self.0.integer("decoder/scale_embeddings") == Some(1),
             ..WhisperConfig::default()
         })
+    }
+
+    /// Checks that keys have no bias, which a Whisper has no place for. The file has zeros for it, because queries, keys and
+    /// values are one projection there.
+    fn check_keys(&self) -> Result<(), String> {
+        let layers = |side: &'static str| (0..self.0.layers(side)).map(move |layer| format!("{side}.layers.{layer}"));
+        for layer in layers("encoder").chain(layers("decoder")) {
+            for attention in ["self_attn", "encoder_attn"] {
+                let bias = self.read(&format!("{layer}.{attention}.k_proj.bias"));
+                if bias.is_ok_and(|bias| bias.data.iter().any(|value| *value != 0.0)) {
+                    return Err(format!(
+                        "the keys of `{layer}.{attention}` have a bias, and those of a Whisper have none"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 }
 
