@@ -170,6 +170,21 @@ mod tests {
         assert_costs_what_samples_cost(&head, [target(&[1, 7, 8, 9, 2]), target(&[1, 10, 2])]);
     }
 
+    /// Half of the texts are right: each drawn corpus of 40 has a rate of errors around that.
+    #[test]
+    fn metrics_have_intervals_around_their_values() {
+        let mut score = Score::new(&HeadConfig::default(), &["cer".into(), "exact".into(), "bleu".into()]);
+        for text in ["one two three four", "five six seven eight"].repeat(20) {
+            let answer = if text.starts_with("one") { text } else { "five six seven nine" };
+            score.add(&spoken("a", text), Some(&Answer::text(answer))).expect("scored");
+        }
+        for metric in ["cer", "wer", "exact", "bleu"] {
+            let (value, interval) = (score.metric(metric), score.interval(metric).expect(metric));
+            assert!(interval.low < value && value < interval.high, "{metric}: {value} in {interval:?}");
+        }
+        assert_eq!((score.interval("rouge1").is_some(), score.interval("unknown")), (true, None));
+    }
+
     #[test]
     fn errors_are_lower_when_better() {
         let mut score = Score::new(&HeadConfig::default(), &["cer".into(), "rouge1".into()]);
