@@ -213,6 +213,14 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
         predict(run, &["--set", "seed=7"]).assert_refusal(&["other weights", &best, "model.path"]);
     }
 
+    // A base that was changed after the training.
+    let config = std::fs::read_to_string(place.path("runs/two/config.yaml")).expect("a configuration");
+    let (_, rest) = config.split_once('\n').expect("the seed and more");
+    place.write("runs/two/config.yaml", format!("seed: 7\n{rest}"));
+    export(&["--out", "changed"]).assert_refusal(&["other weights", "runs/two/phase3/best"]);
+    assert!(!place.path("changed").exists());
+    place.write("runs/two/config.yaml", config);
+
     place.write("clips.csv", "clip.wav,HELLO");
     let adapter = ["export", "--run", "runs/two", "--task", "low", "--format", "peft", "--out", "x"];
     let verified = [&adapter[..], &["--verify", "clips.csv", "--python", "true"]].concat();

@@ -129,6 +129,9 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
 }
 
 /// Copies a folder, with another name for the backbone in its description, and with its checksum if it has none.
+///
+/// # Errors
+/// When the backbone has other weights than the adapters were trained on, or a file cannot be copied.
 pub(super) fn copy(from: &Path, to: &Path, backbone: &str, checksum: BackboneChecksum) -> Result<(), RunError> {
     let mut description = describe(from)?;
     let adapters = description.adapters.iter().map(|adapter| Path::new("adapters").join(&adapter.name));
@@ -139,10 +142,13 @@ pub(super) fn copy(from: &Path, to: &Path, backbone: &str, checksum: BackboneChe
     for name in files {
         copy_file(&from.join(&name), &to.join(&name))?;
     }
-    description.backbone = backbone.to_owned();
     if !description.trained_backbone {
-        description.backbone_checksum.get_or_insert(checksum);
+        let recorded = *description.backbone_checksum.get_or_insert(checksum);
+        if recorded.differs(checksum) {
+            return Err(RunError::OtherBackbone { path: from.to_owned(), backbone: description.backbone });
+        }
     }
+    description.backbone = backbone.to_owned();
     Ok(write_json(&to.join(DESCRIPTION), &description)?)
 }
 

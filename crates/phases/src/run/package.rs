@@ -21,7 +21,8 @@ use undertone_store::{StoreError, write_atomically, write_directory};
 const SCRIPT: (&str, &str) = ("predict.py", include_str!("predict.py"));
 
 /// Writes what a run with tasks has learned as one folder, atomically: that of the latest finished phase. With
-/// `with_backbone` the folder is complete; without, the backbone is loaded from where the run has it. `license` is an identifier of the hub for the model card.
+/// `with_backbone` the folder is complete; without, the backbone is loaded from where the run has it. `license` is an
+/// identifier of the hub for the model card.
 ///
 /// # Errors
 /// When the run has no tasks or no finished phase, when a part of it is missing, and when the folder cannot be written.
