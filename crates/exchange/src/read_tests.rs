@@ -141,7 +141,7 @@ fn a_bias_of_keys_is_refused() {
         weights[data + 2 * key + 1] = 0x3c;
         let place = Place::new();
         let error = read(&place.ctranslate2(&weights)).expect_err("refused").to_string();
-        assert!(error.contains("k") && error.contains("bias"), "{layer}: {error}");
+        assert!(error.contains("the keys of `") && error.contains("bias"), "{layer}: {error}");
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn companions(config: &WhisperConfig, tokenizer: &WhisperTokenizer) -
 /// Large-v1 and large-v2 have the same sizes and different heads, so they get the general choice. It is no worse one:
 /// measured on 465 words of a synthesiser that says when each begins, word onsets of tiny.en are off by 78 ms in the mean
 /// with the last half of the layers, by 65 ms with all heads, and by 114 ms with OpenAI's
-/// (`fixtures/alignment_heads.py`). Searching for heads by how sharply they follow the audio did not beat it either.
+/// (`fixtures/alignment_heads.py`).
 pub(super) fn alignment_heads(config: &WhisperConfig) -> Vec<[usize; 2]> {
     let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
     let known: &[[usize; 2]] = match (layers, heads, config.vocab_size) {
