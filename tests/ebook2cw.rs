@@ -5,14 +5,15 @@ use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
 use undertone::metrics::{ErrorRate, cer};
 use undertone::ops::DeviceSpec;
-use undertone::phases::{ModelConfig, Transcriber};
+use undertone::phases::ModelConfig;
+use undertone::transcribe::{TranscribeOptions, Transcriber};
 
 #[test]
 fn the_bundled_model_reads_what_ebook2cw_keys() {
     undertone::register().expect("registered");
     let device = DeviceSpec::Cpu.resolve().expect("a CPU");
     let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
-    let transcriber = Transcriber::new(whisper, &device, None, None).expect("a transcriber");
+    let transcriber = Transcriber::new(whisper, &device, TranscribeOptions::default()).expect("a transcriber");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
     let mut total = ErrorRate::default();
     let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");

@@ -125,11 +125,11 @@ fn morse_is_said_to_be_heard_and_can_be_timed_and_doubted() {
     let read: String = cells.iter().map(|cells| cells[2]).collect::<Vec<_>>().join(" ");
     assert_eq!(read.replace(' ', ""), text.replace(' ', ""));
     assert!(cells.iter().all(|cells| cells[0].parse::<f64>().unwrap() < cells[1].parse::<f64>().unwrap()), "{timed}");
-    let json = place.run(&["transcribe", "--timestamps", "--format", "json", &clip]).stdout;
+    let json = place.run(&["transcribe", "--format", "json", &clip]).stdout;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    let passage = &json["passages"][0];
-    let confidence = passage["confidence"].as_array().expect("numbers");
-    assert_eq!(confidence.len(), passage["text"].as_str().expect("a text").chars().count());
+    let segment = &json["segments"][0];
+    let confidence = segment["confidence"].as_array().expect("numbers");
+    assert_eq!(confidence.len(), segment["text"].as_str().expect("a text").chars().count());
     // Nothing is as sure as that.
     let doubted = place.run(&["transcribe", "--least-confidence", "1", &clip]).stdout;
     assert!(doubted.contains('_') && doubted.trim_end().chars().count() == text.chars().count(), "{doubted}");

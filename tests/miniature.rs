@@ -3,7 +3,8 @@
 
 use std::path::Path;
 use undertone::phases::run::train;
-use undertone::phases::{Experiment, Session, Transcriber};
+use undertone::phases::{Experiment, ModelConfig, Session};
+use undertone::transcribe::{TranscribeOptions, Transcriber};
 
 #[test]
 fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
@@ -30,7 +31,8 @@ fn half_a_minute_of_fine_tuning_lowers_the_error_rate() {
 
     let device = experiment.device.resolve().expect("a CPU");
     let best = finetuned.directory.join("best");
-    assert!(Transcriber::load(&best, &device, None, None).is_ok(), "what was trained can be used");
+    let whisper = ModelConfig::named(&best).load(&device, 0).expect("the best model");
+    assert!(Transcriber::new(whisper, &device, TranscribeOptions::default()).is_ok(), "what was trained can be used");
     let log = std::fs::read_to_string(finetuned.directory.join("metrics.jsonl")).expect("metrics.jsonl");
     assert!(log.lines().count() >= 4 && log.lines().all(|l| l.starts_with("{\"step\":")));
 }

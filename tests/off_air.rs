@@ -5,13 +5,15 @@ use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
 use undertone::metrics::{ErrorRate, cer};
 use undertone::ops::DeviceSpec;
-use undertone::phases::Transcriber;
+use undertone::phases::ModelConfig;
+use undertone::transcribe::{TranscribeOptions, Transcriber};
 
 #[test]
 fn the_bundled_model_reads_radio() {
     undertone::register().expect("registered");
     let device = DeviceSpec::Cpu.resolve().expect("a CPU");
-    let transcriber = Transcriber::load(Path::new("whisper-nano-cw"), &device, None, None).expect("a transcriber");
+    let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
+    let transcriber = Transcriber::new(whisper, &device, TranscribeOptions::default()).expect("a transcriber");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/off-air/manifest.csv");
     let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");
     let mut total = ErrorRate::default();

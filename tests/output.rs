@@ -45,7 +45,7 @@ fn commands() -> (Place, Vec<Vec<&'static str>>) {
         "--help",
         "train --help",
         "transcribe clip.wav",
-        "transcribe --timestamps --format json clip.wav clip.wav",
+        "transcribe --format jsonl clip.wav clip.wav",
         "eval --run runs/tiny",
         "export --run runs/tiny --out exported",
         "report runs/tiny",

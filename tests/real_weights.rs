@@ -6,7 +6,8 @@ use undertone::data::text::EnglishNormalizer;
 use undertone::metrics::{ErrorRate, wer};
 use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
-use undertone::phases::Transcriber;
+use undertone::phases::ModelConfig;
+use undertone::transcribe::{TranscribeOptions, Transcriber};
 use undertone_testing::shared;
 
 #[test]
@@ -20,7 +21,8 @@ fn whisper_tiny_en_reads_ljspeech() {
         return;
     };
     let device = DeviceSpec::Cpu.resolve().expect("a CPU");
-    let transcriber = Transcriber::load(&model, &device, None, None).expect("the model");
+    let whisper = ModelConfig::named(&model).load(&device, 0).expect("the model");
+    let transcriber = Transcriber::new(whisper, &device, TranscribeOptions::default()).expect("a transcriber");
     let normalizer = EnglishNormalizer::from_file(spellings).expect("the spellings");
     let clips = Clips::open(&RecordsConfig { path: clips.into(), ..Default::default() }).expect("the manifest");
     let ljspeech: Vec<usize> = (0..clips.len()).filter(|index| clips.clip(*index).name.contains("LJ001")).collect();

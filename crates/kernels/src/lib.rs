@@ -30,6 +30,7 @@ pub mod conv;
 pub mod embedding;
 pub mod filter_bank;
 pub mod linear;
+mod log_sum_exp;
 pub mod lora;
 pub mod loss;
 pub mod matrix;
@@ -42,3 +43,5 @@ mod simd;
 mod testing;
 mod vector;
 pub mod weight;
+
+pub use log_sum_exp::{argmax, log_sum_exp};

@@ -95,4 +95,4 @@ pub use step::{StepControl, StepNumbers, StepReading};
 pub use step_rules::StepRules;
 pub use sum::sum;
 pub use undertone_kernels::matrix::Precision as MatmulPrecision;
-pub use undertone_kernels::seeds;
+pub use undertone_kernels::{argmax, log_sum_exp, seeds};

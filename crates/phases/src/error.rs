@@ -1,7 +1,7 @@
 //! Errors of a run.
 
 use crate::config::{NONE, TaskConfig};
-use crate::{ConfigError, SourceError, SpeechError, Split, TranscribeError};
+use crate::{ConfigError, SourceError, SpeechError, Split};
 use std::path::{Path, PathBuf};
 use undertone_data::features::FeatureError;
 use undertone_data::loader::{LoaderError, MixtureError};
@@ -12,6 +12,7 @@ use undertone_report::{AnalysisError, ReportError};
 use undertone_store::{LockError, StoreError};
 use undertone_tasks::TextError;
 use undertone_train::{BoxError, TrainError};
+use undertone_transcribe::TranscribeError;
 
 /// Reason why a run cannot start, or has stopped.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,6 @@
-//! Kinds of source and of reader that are registered in this process.
+//! Kinds of source that are registered in this process.
 
 use std::sync::Arc;
-use undertone_data::reader::{self, Reader, Unknown};
 use undertone_data::source::{self, SourceError, SpeechSource};
 
 /// Way out of messages about a kind that is missing because a program has registered none.
@@ -27,21 +26,6 @@ pub(crate) fn default() -> Option<Arc<dyn SpeechSource>> {
 pub(crate) fn all() -> Vec<Arc<dyn SpeechSource>> {
     prepare();
     source::all()
-}
-
-/// Returns the kind of reader with this name.
-///
-/// # Errors
-/// If there is none.
-pub(crate) fn reader(name: &str) -> Result<Arc<dyn Reader>, Unknown> {
-    prepare();
-    reader::get(name)
-}
-
-/// Returns all kinds of reader.
-pub(crate) fn readers() -> Vec<Arc<dyn Reader>> {
-    prepare();
-    reader::all()
 }
 
 /// Registers the kinds that tests use.

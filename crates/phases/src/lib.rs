@@ -3,8 +3,8 @@
 //! An [`Experiment`] is a validated configuration. Its run is a list of stages over tasks. Fine-tuning a Whisper is one
 //! stage with one task. With `tasks` (DYNAMO) the stages train adapters, then a router over them, then both together.
 //! [`run::train`] trains all stages. [`Experiment::build`] returns the device, model, batches and objective of a stage
-//! for your own training loop. [`check`] examines the data before training. [`Transcriber`] and [`run::Predictor`] use
-//! trained models.
+//! for your own training loop. [`check`] examines the data before training. [`run::Predictor`] uses trained models of tasks;
+//! `undertone-transcribe` transcribes with a trained Whisper.
 //!
 //! This crate contains no arithmetic: networks are in `undertone-model`, kinds of tasks in `undertone-tasks`, audio in
 //! `undertone-data`, the training loop in `undertone-train`, pages and curves in `undertone-report`.
@@ -29,7 +29,6 @@ mod extremes;
 mod fill_cache;
 mod hash;
 mod kinds;
-mod live;
 mod memory;
 mod normalize;
 mod probe;
@@ -42,7 +41,6 @@ mod skipped;
 mod source_error;
 mod speech;
 mod streamed;
-mod transcribe;
 pub mod tune;
 mod vocabulary;
 mod work;
@@ -57,13 +55,10 @@ pub use config::{
 };
 pub use error::RunError;
 pub use fill_cache::{Filled, fill_cache};
-pub use live::LiveTranscriber;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
-pub use reading::ReaderError;
 pub use run::{stage_plan, write_reports};
 pub use session::{Interrupt, Session};
 pub use source_error::SourceError;
 pub use speech::{Listed, SampleAudio, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;
-pub use transcribe::{Passage, TranscribeError, Transcriber};

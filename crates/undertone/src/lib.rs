@@ -20,17 +20,19 @@
 //! | [`fit`] | whether training fits a device: the memory model, presets, advice, the search for a batch |
 //! | [`report`] | what is read from a run's directory: its page, the analysis, the monitor |
 //! | [`exchange`] | models in the formats of other programs |
-//! | [`phases`] | experiments: configuration, fine-tuning, evaluation, transcription |
+//! | [`transcribe`] | audio of any length to text: decoding, voice activity, word times, subtitles |
+//! | [`phases`] | experiments: configuration, fine-tuning, evaluation, prediction |
 //!
 //! ```
 //! use undertone::cw::{CwConfig, CwSynth};
 //! use undertone::ops::DeviceSpec;
-//! use undertone::phases::{ModelConfig, Transcriber};
+//! use undertone::phases::ModelConfig;
+//! use undertone::transcribe::{TranscribeOptions, Transcriber};
 //!
 //! undertone::register()?; // the bundled model reads Morse, and `cw` is what reads it
 //! let device = DeviceSpec::Auto.resolve()?;
 //! let whisper = ModelConfig::default().load(&device, 42)?; // the bundled whisper-nano-cw
-//! let transcriber = Transcriber::new(whisper, &device, None, None)?;
+//! let transcriber = Transcriber::new(whisper, &device, TranscribeOptions::default())?;
 //! let clip = CwSynth::new(CwConfig { clean: 1.0, ..Default::default() }, 1)?.sample(0);
 //! println!("{:?} was sent, {:?} was read", clip.text, transcriber.audio(&clip.audio));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -50,6 +52,7 @@ pub use undertone_report as report;
 pub use undertone_store as store;
 pub use undertone_tasks as tasks;
 pub use undertone_train as train;
+pub use undertone_transcribe as transcribe;
 
 /// Registers the built-in kinds that no other crate depends on: the source of speech `cw`, which is the default of
 /// configurations, the reader `cw`, which the bundled model needs, and the augmentation `cw`. Further calls change

@@ -1,17 +1,26 @@
-//! `undertone transcribe`: audio files to text.
+//! `undertone transcribe`: audio to text, subtitles and tables.
 
-use crate::commands::choices::Format;
+mod bar;
+mod decoding;
+mod heard;
+mod live;
+mod recordings;
+
+use crate::commands::choices::one_of;
 use crate::failure::Failure;
-use crate::{output, say};
+use crate::{note, output, say};
+use bar::AudioBar;
 use burn::tensor::Device;
-use serde_json::json;
+use decoding::Decoding;
+use recordings::{Recording, recordings};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use undertone::cw::listen::{KeyedTone, keyed_tone};
-use undertone::data::audio::{self, LiveAudio};
+use undertone::data::audio::{self, Stored};
 use undertone::ops::DeviceSpec;
 use undertone::phases::run::{has_tasks, load_whisper};
-use undertone::phases::{LiveTranscriber, Passage, Transcriber};
+use undertone::store::write_atomically;
+use undertone::transcribe::write::{Format, Layout};
+use undertone::transcribe::{Segment, TranscribeError, Transcriber, Transcript, Update};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -20,7 +29,8 @@ pub struct Args {
     /// openai-whisper; a folder of CTranslate2; or a name on the hub
     #[arg(long, default_value = "whisper-nano-cw")]
     model: PathBuf,
-    /// Language code for multilingual models; the model's own default if not given
+    /// Language code for multilingual models, or `auto` to detect it; the model's own language if not given, and detected
+    /// if it has none
     #[arg(long)]
     language: Option<String>,
     /// transcribe or translate, for multilingual models; for a run with tasks, the task whose adapter to use
@@ -29,45 +39,82 @@ pub struct Args {
     /// Device: cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Output format: `text`, or `json` with one object per line
-    #[arg(long, default_value = "text")]
+    /// Output format: `txt`, subtitles as `srt` or `vtt`, a table as `tsv`, `json` as openai-whisper writes it, or `jsonl`
+    /// with one such object per line
+    #[arg(long, default_value = "txt", value_parser = one_of(FORMATS))]
     format: Format,
-    /// Print a line for each passage, with its start and end in seconds
+    /// Write a file for each recording into this folder, instead of everything on standard output
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+    /// Times of words; subtitles have them unless the model reads no speech
+    #[arg(long)]
+    words: bool,
+    /// With `txt`: a line for each segment, with its start and end in seconds
     #[arg(long)]
     timestamps: bool,
+    /// Maximum number of characters of a subtitle's line
+    #[arg(long, value_name = "N", default_value_t = Layout::default().line)]
+    line_length: usize,
+    /// Maximum number of lines of a subtitle
+    #[arg(long, value_name = "N", default_value_t = Layout::default().lines)]
+    lines: usize,
     /// Print `_` for each character whose probability is below this, from 0 to 1
     #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]
     least_confidence: f32,
     /// Sampling rate, if standard input is raw samples: 16 bits, little-endian, mono
     #[arg(long, value_name = "HZ")]
     rate: Option<u32>,
-    /// Audio files: WAV, FLAC, MP3 or Ogg Vorbis. `-` is standard input: WAV and, with --rate, raw samples are
-    /// transcribed while they arrive, the other formats at their end
+    #[command(flatten)]
+    decoding: Decoding,
+    /// Audio files, or folders of them: WAV, FLAC, MP3, Ogg Vorbis, M4A and the audio of MP4, MOV, MKV and WebM videos. `-` is
+    /// standard input: WAV and, with --rate, raw samples are transcribed while they arrive, the other formats at their end
     #[arg(required = true)]
     audio: Vec<PathBuf>,
 }
 
+/// Formats by their names.
+const FORMATS: [(&str, Format); 6] = [
+    ("txt", Format::Text),
+    ("srt", Format::Srt),
+    ("vtt", Format::Vtt),
+    ("tsv", Format::Tsv),
+    ("json", Format::Json),
+    ("jsonl", Format::Jsonl),
+];
+
+/// Name of standard input among the files.
+const LIVE: &str = "-";
+/// Name of the reader of Morse.
+const MORSE: &str = "cw";
+
 pub fn run(args: &Args) -> Result<(), Failure> {
     let live = args.audio == [Path::new(LIVE)];
-    if live && (args.timestamps || args.format == Format::Json) {
+    if live && (args.timestamps || args.words || args.output_dir.is_some() || args.format != Format::Text) {
         return Err(Failure::BadInput(
-            "standard input is written as text alone: leave out --timestamps and --format".into(),
+            "standard input is written as text alone: leave out --timestamps, --words, --format and --output-dir"
+                .into(),
         ));
     }
     if args.rate.is_some() && !live {
         return Err(Failure::BadInput("audio files say their rate themselves: leave out --rate, or read `-`".into()));
     }
-    let files = args.audio.iter().filter(|_| !live);
-    if let Some(missing) = files.clone().find(|path| !path.is_file()) {
-        return Err(Failure::BadInput(format!("there is no audio file `{}`", missing.display())));
+    if args.timestamps && args.format != Format::Text {
+        return Err(Failure::BadInput("--timestamps is for the format `txt`: the others have times anyway".into()));
+    }
+    let found = if live { Vec::new() } else { recordings(&args.audio, args.output_dir.is_some())? };
+    if args.output_dir.is_none() && found.len() > 1 && !matches!(args.format, Format::Text | Format::Jsonl) {
+        return Err(Failure::BadInput(format!(
+            "`--format {}` is one file for each recording: give --output-dir, or one recording",
+            args.format.name()
+        )));
     }
     let spec: DeviceSpec = args.device.parse().map_err(Failure::bad_input)?;
     let device = spec.resolve().map_err(Failure::bad_input)?;
     let transcriber = load(args, &device)?;
     if live {
-        return transcribe_live(args, &transcriber);
+        return live::transcribe(&transcriber, args.rate, args.least_confidence);
     }
-    files.clone().try_for_each(|path| transcribe(args, &transcriber, path))
+    Job::new(args, &found, &transcriber).run()
 }
 
 /// Loads the model, with a run's adapter merged into its weights.
@@ -75,106 +122,146 @@ fn load(args: &Args, device: &Device) -> Result<Transcriber, Failure> {
     let task = args.task.as_deref();
     let (of_run, of_model) = if has_tasks(&args.model) { (task, None) } else { (None, task) };
     let whisper = load_whisper(&args.model, of_run, device).map_err(Failure::of_run)?;
-    Transcriber::new(whisper, device, args.language.as_deref(), of_model).map_err(Failure::bad_input)
-}
-
-/// Name of the reader of Morse.
-const MORSE: &str = "cw";
-
-/// Name of standard input among the files.
-const LIVE: &str = "-";
-/// Number of samples per block of live audio: a quarter of a second.
-const BLOCK: usize = 4_000;
-
-fn transcribe_live(args: &Args, transcriber: &Transcriber) -> Result<(), Failure> {
-    let mut audio = LiveAudio::new(std::io::stdin().lock(), args.rate).map_err(Failure::bad_input)?;
-    let mut live = LiveTranscriber::new(transcriber, args.least_confidence);
-    let mut begun = false;
-    let mut write = |text: &str| {
-        // No space before the first word.
-        let text = if begun { text } else { text.trim_start() };
-        begun |= !text.is_empty();
-        output::text(text)
-    };
-    loop {
-        let block = audio.next(BLOCK).map_err(Failure::bad_input)?;
-        if block.is_empty() {
-            return write(&live.finish()).and_then(|()| write("\n"));
+    let options = |words| args.decoding.options(args.language.as_deref(), of_model, words);
+    // Subtitles of speech are divided by the times of words.
+    let words = args.words || args.format.is_subtitles();
+    match Transcriber::new(whisper.clone(), device, options(words)) {
+        Err(TranscribeError::NotSpeech { .. }) if words && !args.words => {
+            Transcriber::new(whisper, device, options(false)).map_err(Failure::bad_input)
         }
-        write(&live.push(&block))?;
+        transcriber => transcriber.map_err(Failure::bad_input),
     }
 }
 
-fn transcribe(args: &Args, transcriber: &Transcriber, path: &Path) -> Result<(), Failure> {
-    let audio = audio::load(path).map_err(Failure::bad_input)?;
-    let begun = Instant::now();
-    let mut passages = transcriber.passages(&audio);
-    if args.timestamps && args.format == Format::Text {
-        // Passages are printed as they come, because a recording may last hours.
-        passages.by_ref().try_for_each(|passage| say!("{}", timed(args, path, &passage)))?;
-    }
-    let rest: Vec<Passage> = passages.collect();
-    let elapsed = begun.elapsed().as_secs_f64();
-    let text = rest.iter().fold(String::new(), |mut text, passage| {
-        passage.append_to(&mut text, args.least_confidence);
-        text
-    });
-    match args.format {
-        Format::Json => say!("{}", object(args, path, &text, &rest))?,
-        Format::Text if args.timestamps => {}
-        Format::Text if args.audio.len() > 1 => say!("{}\t{text}", path.display())?,
-        Format::Text => say!("{text}")?,
-    }
-    if transcriber.reader().is_some_and(|reader| reader.name() == MORSE) {
-        let seconds = seconds(audio.len());
-        let (heard, times) = (heard(&audio), seconds / elapsed.max(1e-9));
-        tracing::info!("{}: {heard}; {seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast", path.display());
-    }
-    Ok(())
+/// Transcription of the recordings.
+struct Job<'a> {
+    args: &'a Args,
+    recordings: &'a [Recording],
+    transcriber: &'a Transcriber,
+    layout: Layout,
+    bar: AudioBar,
+    /// When the last recording was done.
+    since: Instant,
+    /// Errors so far.
+    failures: Vec<String>,
 }
 
-/// Describes the keyed tone in the audio.
-fn heard(audio: &[f32]) -> String {
-    match keyed_tone(audio) {
-        Some(KeyedTone { pitch_hz, wpm, snr_db }) if snr_db < CLEAN_DB => {
-            format!(
-                "a tone of {pitch_hz:.0} Hz keyed at {wpm:.0} words per minute, {snr_db:.0} dB over the noise in 500 Hz"
-            )
-        }
-        Some(KeyedTone { pitch_hz, wpm, .. }) => {
-            format!("a tone of {pitch_hz:.0} Hz keyed at {wpm:.0} words per minute, without noise")
-        }
-        None => "no tone is heard that is keyed".into(),
-    }
-}
-
-/// Signal-to-noise ratio, in dB, that counts as noiseless: more than the 16 bits of a file hold.
-const CLEAN_DB: f64 = 96.0;
-
-fn timed(args: &Args, path: &Path, passage: &Passage) -> String {
-    let [start, end] = [passage.samples.start, passage.samples.end].map(seconds);
-    let file = if args.audio.len() > 1 { format!("{}\t", path.display()) } else { String::new() };
-    format!("{file}{start:.2}\t{end:.2}\t{}", passage.text(args.least_confidence))
-}
-
-/// Returns the object that `--format json` writes for a file. JSON cannot hold a path that is not Unicode: its invalid
-/// bytes become U+FFFD.
-fn object(args: &Args, path: &Path, text: &str, passages: &[Passage]) -> serde_json::Value {
-    let mut object = json!({"audio": path.to_string_lossy(), "text": text});
-    if args.timestamps {
-        let passage = |passage: &Passage| {
-            let confidences: Vec<f64> =
-                passage.characters.iter().map(|(_, p)| (f64::from(*p) * 1000.0).round() / 1000.0).collect();
-            let [start, end] = [passage.samples.start, passage.samples.end].map(seconds);
-            json!({"start": start, "end": end, "text": passage.text(args.least_confidence), "confidence": confidences})
+impl<'a> Job<'a> {
+    fn new(args: &'a Args, recordings: &'a [Recording], transcriber: &'a Transcriber) -> Self {
+        // A recording whose header gives no length counts nothing.
+        let seconds =
+            |recording: &Recording| Stored::file(&recording.path).seconds().ok().flatten().unwrap_or_default();
+        let layout = Layout {
+            line: args.line_length,
+            lines: args.lines,
+            least_confidence: args.least_confidence,
+            characters: transcriber.reader().is_some(),
+            ..Layout::default()
         };
-        object["passages"] = passages.iter().map(passage).collect();
+        let bar = AudioBar::begin(recordings.iter().map(seconds).sum());
+        Self { args, recordings, transcriber, layout, bar, since: Instant::now(), failures: Vec::new() }
     }
-    object
-}
 
-fn seconds(samples: usize) -> f64 {
-    samples as f64 / f64::from(audio::SAMPLE_RATE)
+    /// Transcribes all recordings. What cannot be read is reported at once, and the others go on.
+    fn run(mut self) -> Result<(), Failure> {
+        let stored: Vec<Stored> = self.recordings.iter().map(|recording| Stored::file(&recording.path)).collect();
+        let transcriber = self.transcriber;
+        let result = transcriber.recordings(&stored, |update| self.take(update));
+        self.bar.end();
+        result?;
+        match self.failures.len() {
+            0 => Ok(()),
+            1 if self.recordings.len() == 1 => Err(Failure::BadInput(self.failures.remove(0))),
+            failed => Err(Failure::BadInput(format!(
+                "{failed} of {} recordings were not transcribed: see above",
+                self.recordings.len()
+            ))),
+        }
+    }
+
+    fn take(&mut self, update: Update) -> Result<(), Failure> {
+        match update {
+            Update::Segments { recording, segments, reached } => {
+                self.bar.reach(reached as f64 / f64::from(audio::SAMPLE_RATE));
+                // Segments are printed as they come, because a recording may last hours.
+                let comes = self.args.timestamps && self.args.output_dir.is_none();
+                let lines = segments.iter().filter(|_| comes).map(|segment| self.timed(recording, segment));
+                lines.collect::<Vec<_>>().into_iter().try_for_each(|line| self.bar.hidden(|| say!("{line}")))
+            }
+            Update::Done { recording, transcript: Ok(transcript) } => {
+                self.bar.done(transcript.seconds());
+                self.write(recording, &transcript)?;
+                self.report(recording, &transcript);
+                self.since = Instant::now();
+                Ok(())
+            }
+            Update::Done { transcript: Err(error), .. } => {
+                let error = error.to_string();
+                if self.recordings.len() > 1 {
+                    self.bar.hidden(|| note!("error: {error}"));
+                }
+                self.failures.push(error);
+                Ok(())
+            }
+        }
+    }
+
+    fn timed(&self, recording: usize, segment: &Segment) -> String {
+        let file =
+            if self.recordings.len() > 1 { format!("{}\t", self.path(recording).display()) } else { String::new() };
+        let text = segment.text(self.args.least_confidence);
+        format!("{file}{:.2}\t{:.2}\t{text}", segment.start(), segment.end())
+    }
+
+    fn path(&self, recording: usize) -> &Path {
+        &self.recordings[recording].path
+    }
+
+    /// Writes a recording's transcript into its file, or on standard output.
+    fn write(&self, recording: usize, transcript: &Transcript) -> Result<(), Failure> {
+        let path = self.path(recording);
+        // JSON cannot hold a path that is not Unicode: its invalid bytes become U+FFFD.
+        let content = if self.args.timestamps {
+            transcript.segments.iter().map(|segment| self.timed(recording, segment) + "\n").collect()
+        } else {
+            self.args.format.write_named(&path.to_string_lossy(), transcript, &self.layout)
+        };
+        let Some(folder) = &self.args.output_dir else {
+            let several = self.recordings.len() > 1;
+            return self.bar.hidden(|| match self.args.format {
+                Format::Text if self.args.timestamps => Ok(()),
+                Format::Text if several => output::text(format_args!("{}\t{content}", path.display())),
+                _ => output::text(content),
+            });
+        };
+        let mut file = folder.join(&self.recordings[recording].name).into_os_string();
+        file.push(".");
+        file.push(self.args.format.name());
+        let file = PathBuf::from(file);
+        let parent = file.parent().unwrap_or(folder);
+        let failed = |e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", file.display()));
+        std::fs::create_dir_all(parent).map_err(|e| failed(&e))?;
+        write_atomically(&file, content.as_bytes()).map_err(|e| failed(&e))
+    }
+
+    /// Logs what was found out beside the text.
+    fn report(&self, recording: usize, transcript: &Transcript) {
+        let path = self.path(recording).display();
+        if let Some(language) = &transcript.language
+            && let Some(probability) = language.probability
+        {
+            self.bar.hidden(|| tracing::info!("{path}: the language is `{}` ({probability:.2})", language.code));
+        }
+        if self.transcriber.reader().is_some_and(|reader| reader.name() == MORSE)
+            && let Ok(audio) = audio::load(self.path(recording))
+        {
+            let (seconds, elapsed) = (transcript.seconds(), self.since.elapsed().as_secs_f64());
+            let (heard, times) = (heard::heard(&audio), seconds / elapsed.max(1e-9));
+            self.bar.hidden(|| {
+                tracing::info!("{path}: {heard}; {seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast");
+            });
+        }
+    }
 }
 
 fn probability(text: &str) -> Result<f32, String> {

@@ -8,7 +8,7 @@ use undertone::data::records::RecordsConfig;
 use undertone::exchange::verify::{self, Clip, Program, Prompt, Transcripts, VerifyError, differences, error_rate};
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
-use undertone::phases::Transcriber;
+use undertone::transcribe::{TranscribeOptions, Transcriber};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -115,7 +115,8 @@ fn loaded(path: &Path) -> Result<Vec<Clip>, Failure> {
 /// Transcribes clips with the model here.
 fn transcribed(whisper: PretrainedWhisper, clips: Vec<Clip>) -> Result<Vec<Clip>, Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let transcriber = Transcriber::new(whisper, &device, None, None).map_err(Failure::bad_input)?;
+    let transcriber =
+        Transcriber::new(whisper, &device, TranscribeOptions::plain(None, None)).map_err(Failure::bad_input)?;
     Ok(clips.into_iter().map(|clip| Clip { text: transcriber.audio(&clip.samples), ..clip }).collect())
 }
 

@@ -16,17 +16,21 @@ pub(super) struct Container {
 pub(super) const TELLING: usize = 64;
 
 /// Signatures of formats: offset, bytes, and the format's name.
-const READ: [(usize, &[u8], &str); 3] = [(0, b"fLaC", "FLAC"), (0, b"OggS", "Ogg"), (0, b"ID3", "MP3")];
-const NOT_READ: [(usize, &[u8], &str); 11] = [
-    (0, b"RF64", "RF64"),
-    (0, b"BW64", "BW64"),
-    (0, b"riff\x2e\x91\xcf\x11", "Wave64"),
+const READ: [(usize, &[u8], &str); 8] = [
+    (0, b"fLaC", "FLAC"),
+    (0, b"OggS", "Ogg"),
+    (0, b"ID3", "MP3"),
     (8, b"AIFF", "AIFF"),
     (8, b"AIFC", "AIFF-C"),
     (0, b"caff", "CAF"),
-    (0, b".snd", "AU"),
     (4, b"ftyp", "MP4 or M4A"),
     (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
+];
+const NOT_READ: [(usize, &[u8], &str); 6] = [
+    (0, b"RF64", "RF64"),
+    (0, b"BW64", "BW64"),
+    (0, b"riff\x2e\x91\xcf\x11", "Wave64"),
+    (0, b".snd", "AU"),
     (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "WMA"),
     (0, b"#!AMR", "AMR"),
 ];
@@ -77,8 +81,9 @@ mod tests {
         assert_eq!(name(b"fLaC\0"), Some(("FLAC", true)));
         assert_eq!(name(b"ID3\x04"), Some(("MP3", true)));
         assert_eq!(name(&[0xff, 0xfb, 0x90, 0x64]), Some(("MP3", true)));
-        assert_eq!(name(b"FORM\0\0\0\0AIFF"), Some(("AIFF", false)));
-        assert_eq!(name(b"\0\0\0\x20ftypM4A "), Some(("MP4 or M4A", false)));
+        assert_eq!(name(b"FORM\0\0\0\0AIFF"), Some(("AIFF", true)));
+        assert_eq!(name(b"\0\0\0\x20ftypM4A "), Some(("MP4 or M4A", true)));
+        assert_eq!(name(b"#!AMR\n"), Some(("AMR", false)));
         // A byte order mark, AAC, and silence.
         for other in [&[0xff, 0xfe, 0x61, 0][..], &[0xff, 0xf1, 0x50, 0x80], &[0; 64], b"", b"\xff"] {
             assert_eq!(name(other), None, "{other:?}");

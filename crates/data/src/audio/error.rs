@@ -18,7 +18,7 @@ pub enum AudioError {
         source: std::io::Error,
     },
     /// The content is not in a known audio format.
-    #[error("{path}: is not audio in a known format ({reason}); convert it to WAV, FLAC, MP3 or Ogg Vorbis")]
+    #[error("{path}: is not audio in a known format ({reason}); convert it to WAV, FLAC, MP3, M4A or Ogg Vorbis")]
     UnknownFormat {
         /// The file.
         path: PathBuf,

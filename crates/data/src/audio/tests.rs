@@ -352,3 +352,50 @@ fn a_wav_written_to_a_pipe_is_read_to_its_end() {
     std::fs::write(&path, &bytes).unwrap();
     assert_eq!(load(&path).unwrap(), load(&fixture("tone.wav")).unwrap());
 }
+
+#[test]
+fn videos_and_what_phones_record_are_read() {
+    let tone = load(&fixture("tone.wav")).unwrap();
+    for (name, lossy) in [
+        ("tone_alac.m4a", false),
+        ("tone.mov", false),
+        ("tone.mkv", false),
+        ("tone.aiff", false),
+        ("tone.caf", false),
+        ("tone.m4a", true),
+        ("tone.mp4", true),
+    ] {
+        let stored = Stored::file(&fixture(name));
+        let found = stored.load(None, None).unwrap_or_else(|error| panic!("{error}"));
+        // An encoder of AAC adds up to three packets of silence.
+        let slack = if lossy { 3 * 1_100 } else { 20 };
+        assert!(found.len().abs_diff(tone.len()) <= slack, "{name}: {} of {}", found.len(), tone.len());
+        let power = |audio: &[f32]| audio.iter().map(|sample| sample * sample).sum::<f32>();
+        let change = power(&found) / power(&tone);
+        assert!((0.8..1.2).contains(&change), "{name}: its power changed by a factor of {change}");
+        let part = stored.load(Some(0.25), Some(0.5)).unwrap();
+        assert!(worst(&part, &found[4_000..8_000]) < 1e-3, "{name}: a part of it is another part");
+        let counted = stored.counted_seconds().unwrap();
+        assert!((counted - found.len() as f64 / 16_000.0).abs() < 0.15, "{name}: {counted}");
+    }
+    let error = load(&fixture("silent.mp4")).unwrap_err().to_string();
+    assert!(error.contains("silent.mp4") && error.contains("no audio track"), "{error}");
+    let error = load(&fixture("tone.opus")).unwrap_err().to_string();
+    assert!(error.contains("it is Opus") && error.contains("convert it"), "{error}");
+}
+
+#[test]
+fn a_stream_gives_the_samples_of_the_whole_file() {
+    let dir = TempDir::new().unwrap();
+    for path in long(&dir).into_iter().chain([fixture("tone.mp4"), fixture("tone.ogg")]) {
+        let stored = Stored::file(&path);
+        let blocks: Vec<Vec<f32>> = stored.stream().unwrap().collect::<Result<_, _>>().unwrap();
+        assert!(blocks.iter().rev().skip(1).all(|block| (16_000..64_000).contains(&block.len())), "{path:?}");
+        assert_eq!(blocks.concat(), load(&path).unwrap(), "{path:?}");
+    }
+    assert!(matches!(Stored::file(Path::new("none.wav")).stream().err(), Some(AudioError::Missing { .. })));
+    let whole = std::fs::read(fixture("tone.flac")).unwrap();
+    let cut = Stored::memory("cut.flac".into(), std::sync::Arc::new(whole[..whole.len() / 2].to_vec()));
+    let last = cut.stream().unwrap().last().expect("an item");
+    assert!(matches!(last, Err(AudioError::Truncated { .. } | AudioError::Damaged { .. })), "{last:?}");
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::AugmentError;
-use crate::audio;
+use crate::audio::{self, EXTENSIONS};
 use crate::records::Paths;
 
 /// Maximum length of noise that is kept, in hours: 0.9 GB in 16 bits.
@@ -69,8 +69,6 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 fn is_audio(path: &Path) -> bool {
-    let known = |extension: &std::ffi::OsStr| {
-        ["wav", "flac", "mp3", "ogg", "oga"].iter().any(|known| extension.eq_ignore_ascii_case(known))
-    };
+    let known = |extension: &std::ffi::OsStr| EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known));
     path.extension().is_some_and(known)
 }

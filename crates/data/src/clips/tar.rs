@@ -5,16 +5,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::audio::EXTENSIONS;
 use crate::records::json::{self, Noted};
 use crate::records::lines::{open, read_error};
 use crate::records::row::{Content, Row};
 use crate::records::{Origin, RecordsError};
 
-/// Extensions of audio that can be decoded.
-pub(super) const AUDIO: [&str; 5] = ["wav", "flac", "mp3", "ogg", "oga"];
-
 /// Extensions of audio that cannot be decoded.
-const UNDECODED: [&str; 6] = ["opus", "m4a", "aac", "wma", "webm", "mp4"];
+const UNDECODED: [&str; 3] = ["opus", "wma", "amr"];
 
 /// Location of a sample's audio in its shard.
 #[derive(Clone)]
@@ -86,7 +84,7 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
                         fields.map_err(|error| fail(format!("its member {name} is no JSON object: {error}")))?;
                 }
             }
-            other if AUDIO.contains(&other) => {
+            other if EXTENSIONS.contains(&other) => {
                 if let Some(before) = &sample.audio {
                     let (a, b) = (before.name.clone(), name);
                     return Err(fail(format!(

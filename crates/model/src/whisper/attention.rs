@@ -3,7 +3,8 @@
 use crate::adapters::Gates;
 use crate::layers::Linear;
 use burn::module::Module;
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Bool, Device, FloatDType, Int, Tensor};
 use undertone_ops::{AttentionOptions, attention};
 
 /// Query, key, value and output projections; the key projection has no bias.
@@ -57,6 +58,11 @@ impl MultiHeadAttention {
         }
     }
 
+    /// Number of heads.
+    pub fn heads(&self) -> usize {
+        self.heads
+    }
+
     /// Returns the projections with their names.
     pub fn linears(&mut self) -> [(&'static str, &mut Linear); 4] {
         [
@@ -89,6 +95,20 @@ impl MultiHeadAttention {
         gates: Option<&Gates>,
     ) -> Tensor<3> {
         self.mix(x, memory, AttentionOptions::new(self.heads).with_key_padding(padding.cloned()), gates)
+    }
+
+    /// Returns how `x`, `[batch, queries, d_model]`, attends to the `memory` of another sequence in some of the heads:
+    /// `[batch, heads, queries, keys]`, with a sum of 1 over the keys.
+    pub fn weights(&self, x: Tensor<3>, memory: &KeyValue, heads: &[usize]) -> Tensor<4> {
+        let query = self.q_proj.forward(x);
+        let (keys, size) = (memory.key.dims()[1], query.dims()[2] / self.heads);
+        let of = |x: &Tensor<3>, head: usize| x.clone().narrow(2, head * size, size).cast(FloatDType::F32);
+        let [batch, queries, _] = query.dims();
+        let weights = heads.iter().map(|head| {
+            let scores = of(&query, *head).matmul(of(&memory.key, *head).swap_dims(1, 2));
+            softmax(scores.mul_scalar((size as f64).powf(-0.5)), 2).reshape([batch, 1, queries, keys])
+        });
+        Tensor::cat(weights.collect(), 1)
     }
 
     fn mix(&self, x: Tensor<3>, memory: KeyValue, options: AttentionOptions, gates: Option<&Gates>) -> Tensor<3> {

@@ -189,6 +189,30 @@ impl WhisperDecoder {
         self.layer_norm.forward(x)
     }
 
+    /// Returns how the tokens of whole sequences attend to the encoder's states in some heads, each given by its layer and
+    /// its number: `[batch, heads, tokens, time]`, with a sum of 1 over time. Heads that do not exist are left out.
+    ///
+    /// # Panics
+    /// If the sequence is longer than `max_target_positions`, or none of the heads exists.
+    pub fn cross_attention(&self, ids: Tensor<2, Int>, mut cache: DecoderCache, heads: &[(usize, usize)]) -> Tensor<4> {
+        self.project(&mut cache);
+        let mut x = self.embed(ids, &cache);
+        let mut found = Vec::new();
+        let last = heads.iter().map(|(layer, _)| *layer).max().unwrap_or_default();
+        let layers = self.layers.iter().zip(&mut cache.layers).take(last + 1);
+        for (index, (layer, layer_cache)) in layers.enumerate() {
+            x = layer.attend(x, layer_cache, None);
+            let own = heads.iter().filter(|(of, head)| *of == index && *head < layer.encoder_attn.heads());
+            let own: Vec<usize> = own.map(|(_, head)| *head).collect();
+            if !own.is_empty() {
+                let h = layer.encoder_attn_layer_norm.forward(x.clone());
+                found.push(layer.encoder_attn.weights(h, &layer_cache.cross, &own));
+            }
+            x = layer.feed(layer.attend_across(x, layer_cache, cache.padding.as_ref(), None), None);
+        }
+        Tensor::cat(found, 1)
+    }
+
     /// Returns the stream before the first block.
     fn embed(&self, ids: Tensor<2, Int>, cache: &DecoderCache) -> Tensor<3> {
         let tokens = ids.dims()[1];
@@ -241,6 +265,12 @@ impl DecoderLayer {
         padding: Option<&Tensor<2, Bool>>,
         gates: Option<&Gates>,
     ) -> Tensor<3> {
+        let x = self.attend(x, cache, gates);
+        self.feed(self.attend_across(x, cache, padding, gates), gates)
+    }
+
+    /// Adds the self-attention over the cache's tokens and these.
+    fn attend(&self, x: Tensor<3>, cache: &mut LayerCache, gates: Option<&Gates>) -> Tensor<3> {
         let h = self.self_attn_layer_norm.forward(x.clone());
         let new = self.self_attn.key_value(h.clone(), gates);
         let memory = match cache.past.take() {
@@ -248,9 +278,23 @@ impl DecoderLayer {
             None => new,
         };
         cache.past = Some(memory.clone());
-        let x = residual_dropout(x, self.self_attn.forward(h, memory, true, gates), self.dropout);
+        residual_dropout(x, self.self_attn.forward(h, memory, true, gates), self.dropout)
+    }
+
+    /// Adds the cross-attention over the encoder's states.
+    fn attend_across(
+        &self,
+        x: Tensor<3>,
+        cache: &LayerCache,
+        padding: Option<&Tensor<2, Bool>>,
+        gates: Option<&Gates>,
+    ) -> Tensor<3> {
         let h = self.encoder_attn_layer_norm.forward(x.clone());
-        let x = residual_dropout(x, self.encoder_attn.cross(h, cache.cross.clone(), padding, gates), self.dropout);
+        residual_dropout(x, self.encoder_attn.cross(h, cache.cross.clone(), padding, gates), self.dropout)
+    }
+
+    /// Adds the feed-forward layers.
+    fn feed(&self, x: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
         let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
         residual_dropout(x, self.fc2.forward_gated(dropout(h, self.activation_dropout), gates), self.dropout)
     }

@@ -1,6 +1,6 @@
 //! Whisper models in Hugging Face folders.
 
-use super::companions::{companions, generation_json};
+use super::companions::{alignment_heads, companions, generation_json};
 use super::vocabulary;
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
@@ -180,6 +180,19 @@ impl PretrainedWhisper {
     /// Replaces the content of `normalizer.json`.
     pub fn set_spellings(&mut self, json: Vec<u8>) {
         self.files.insert(Self::SPELLINGS.to_owned(), json);
+    }
+
+    /// Returns the decoder's attention heads that follow the audio, as layer and head: those of `generation_config.json`, and
+    /// else those that are usual for a model of these sizes.
+    pub fn alignment_heads(&self) -> Vec<(usize, usize)> {
+        let exists = |(layer, head): &(usize, usize)| {
+            *layer < self.config.decoder_layers && *head < self.config.decoder_attention_heads
+        };
+        let named: Vec<_> = self.generation.alignment_heads().into_iter().filter(exists).collect();
+        if !named.is_empty() {
+            return named;
+        }
+        alignment_heads(&self.config).into_iter().map(|[layer, head]| (layer, head)).collect()
     }
 
     /// Returns options of [`Whisper::generate`] for plain text.

@@ -60,6 +60,12 @@ impl GenerationConfig {
         }
     }
 
+    /// Returns the attention heads that follow the audio, as layer and head, if the file has them.
+    pub fn alignment_heads(&self) -> Vec<(usize, usize)> {
+        let heads = self.raw.get("alignment_heads").cloned().unwrap_or_default();
+        serde_json::from_value(heads).unwrap_or_default()
+    }
+
     /// Returns the JSON object for `generation_config.json`. It contains language and task, so that a fine-tuned model
     /// uses those that it was trained for wherever it is loaded.
     pub fn to_json(&self) -> Map<String, Value> {
@@ -119,6 +125,7 @@ mod tests {
         assert_eq!((config.suppress_tokens.as_slice(), config.begin_suppress_tokens.len()), ([1, 2].as_slice(), 0));
         assert_eq!((config.language.as_deref(), config.logprob_threshold), (Some("de"), Some(-0.5)));
         assert_eq!((config.num_beams, config.length_penalty), (Some(5), Some(0.5)));
+        assert_eq!(config.alignment_heads(), [(3, 0)]);
         let again = config.to_json();
         assert_eq!(again["alignment_heads"], serde_json::json!([[3, 0]]));
         assert_eq!(GenerationConfig::from_json(again.clone()).to_json(), again);

@@ -21,7 +21,7 @@ pub use config::{WhisperConfig, WhisperConfigError};
 pub use decoder::{DecoderCache, DecoderLayer, WhisperDecoder};
 pub use encoder::{EncoderLayer, TappedStates, WhisperEncoder};
 pub use folder::PretrainedWhisper;
-pub use generate::GenerateOptions;
+pub use generate::{GenerateOptions, Generated, NoSpeech, TimestampRules};
 pub use generation_config::GenerationConfig;
 pub use network::Whisper;
 pub use tokenizer::{TokenizerError, WhisperTokenizer};

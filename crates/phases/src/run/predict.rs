@@ -9,8 +9,7 @@ use super::setup::Setup;
 use super::spec::Layout;
 use crate::backbone::{Architecture, SpeechBackbone};
 use crate::config::TaskConfig;
-use crate::reading::Reading;
-use crate::{Experiment, RunError, SampleAudio, SpeechSample, TranscribeError};
+use crate::{Experiment, RunError, SampleAudio, SpeechSample};
 use burn::tensor::Tensor;
 use std::ops::Range;
 use std::path::Path;
@@ -19,6 +18,7 @@ use undertone_data::cut;
 use undertone_data::loader::Collate;
 use undertone_model::adapters::Gates;
 use undertone_tasks::{Answer, TextSample, UserInput, UserInputError, user_input_origin};
+use undertone_transcribe::{Reading, TranscribeError};
 
 /// Trained model of a run for predictions: with all tasks and the router that chooses among them, or with one task.
 pub struct Predictor {

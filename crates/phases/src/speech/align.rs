@@ -4,7 +4,7 @@
 use super::error::{Listed, SpeechError};
 use super::pieces::Piece;
 use super::record::{Aligned, Part, Record, key};
-use crate::{Interrupt, Transcriber};
+use crate::Interrupt;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::OnceCell;
 use std::io::IsTerminal;
@@ -15,6 +15,7 @@ use undertone_data::cache::CacheError;
 use undertone_data::clips::Clips;
 use undertone_data::cut::{divide, pieces as cut_in_silence};
 use undertone_data::loader::SampleError;
+use undertone_transcribe::Transcriber;
 
 /// Transcribes audio.
 pub(super) trait Listener {
@@ -27,7 +28,7 @@ pub(super) trait Listener {
 
 impl Listener for Transcriber {
     fn transcribe(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> String {
-        self.audio_in(audio, language, task)
+        self.transcript_in(audio, language, task).text(0.0)
     }
 
     fn fingerprint(&self) -> String {

@@ -1,6 +1,6 @@
 //! Errors of speech samples.
 
-use crate::{ConfigError, SourceError, TranscribeError};
+use crate::{ConfigError, SourceError};
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::AugmentError;
 use undertone_data::cache::CacheError;
@@ -10,6 +10,7 @@ use undertone_data::features::FeatureError;
 use undertone_data::loader::SampleError;
 use undertone_model::whisper::TokenizerError;
 use undertone_ops::DeviceError;
+use undertone_transcribe::TranscribeError;
 
 /// Reason why a sample or a dataset is unusable.
 #[derive(Debug, thiserror::Error)]

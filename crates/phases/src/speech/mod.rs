@@ -21,7 +21,7 @@ pub use sample::{SampleAudio, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::backbone::SpeechBackbone;
-use crate::{Experiment, Interrupt, LongAudio, SourceConfig, Transcriber};
+use crate::{Experiment, Interrupt, LongAudio, SourceConfig};
 use align::Aligner;
 use error::too_long;
 use recordings::{Recordings, Treatment};
@@ -34,6 +34,7 @@ use undertone_data::cache::{Cache, CacheWhat};
 use undertone_data::features::LogMel;
 use undertone_data::loader::{Dataset, OnBadSample, SampleError};
 use undertone_ops::seeds;
+use undertone_transcribe::{TranscribeOptions, Transcriber};
 
 /// Samples of one or several sources, concatenated.
 pub struct SpeechDataset {
@@ -100,7 +101,8 @@ impl SpeechDataset {
                 };
                 let device = experiment.open_device()?;
                 let (language, task) = (Some(data.language.as_str()), Some(data.task.as_str()));
-                let transcriber = Transcriber::new(whisper.clone(), &device, language, task).map_err(Box::new)?;
+                let options = TranscribeOptions::plain(language, task);
+                let transcriber = Transcriber::new(whisper.clone(), &device, options).map_err(Box::new)?;
                 // This folder is used whatever the cache is configured to keep.
                 let folder = data.cache.folder().map(|folder| folder.join("aligned"));
                 Some(Aligner::new(transcriber, folder, interrupt))

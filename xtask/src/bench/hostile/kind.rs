@@ -15,10 +15,11 @@ use undertone::model::whisper::WhisperTokenizer;
 use undertone::ops::DeviceSpec;
 use undertone::phases::check::{CheckOptions, check};
 use undertone::phases::run::{Predictor, train};
-use undertone::phases::{Experiment, ModelConfig, Session, Transcriber, Unwatched, stage_plan, write_reports};
+use undertone::phases::{Experiment, ModelConfig, Session, Unwatched, stage_plan, write_reports};
 use undertone::report::monitor::Monitor;
 use undertone::store::TensorFile;
 use undertone::train::Checkpoints;
+use undertone::transcribe::{TranscribeOptions, Transcriber};
 
 /// A kind of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -214,7 +215,8 @@ fn tone() -> Vec<f32> {
 
 fn transcription(dir: &Path) -> Result<(), String> {
     let device = DeviceSpec::Cpu.resolve().map_err(said)?;
-    let transcriber = Transcriber::load(dir, &device, None, None).map_err(said)?;
+    let whisper = ModelConfig::named(dir).load(&device, 0).map_err(said)?;
+    let transcriber = Transcriber::new(whisper, &device, TranscribeOptions::default()).map_err(said)?;
     let _ = transcriber.audio(&tone());
     Ok(())
 }

@@ -1,10 +1,13 @@
-//! Beam search, with the candidates, penalties and end conditions of transformers.
+//! Beam search, with the candidates, penalties and end conditions of transformers, or with those of openai-whisper if there
+//! is a [`patience`](GenerateOptions::patience).
 
+use super::generated::Generated;
 use super::options::GenerateOptions;
-use super::rules::Rules;
+use super::rules::{Rules, Sums};
 use crate::whisper::{DecoderCache, WhisperDecoder};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{FloatDType, Tensor};
+use rayon::prelude::*;
 
 /// Returns each sample's prompt and the tokens of its best hypothesis, without the end token.
 pub(super) fn generate(
@@ -13,7 +16,7 @@ pub(super) fn generate(
     prompts: &[Vec<u32>],
     options: &GenerateOptions,
     rules: &Rules,
-) -> Vec<Vec<u32>> {
+) -> Vec<Generated> {
     let mut searches: Vec<Search> = prompts.iter().map(|prompt| Search::new(prompt, options)).collect();
     // Every running hypothesis has a row: first only the prompts, later up to `beams` of each unfinished sample.
     let mut next = prompts.to_vec();
@@ -22,9 +25,8 @@ pub(super) fn generate(
     while !owners.is_empty() {
         let logits = decoder.next_logits(&next, &mut cache);
         let so_far: Vec<&[u32]> = running(&searches).map(|(_, hypothesis)| hypothesis.tokens.as_slice()).collect();
-        let first = so_far[0].len() == prompts[0].len();
-        let scores = values(rules.apply(log_softmax(logits.cast(FloatDType::F32), 1), &so_far, first));
-        let parents = advance(&mut searches, &scores, owners.len());
+        let scores = scores(logits.cast(FloatDType::F32), &so_far, options, rules);
+        let parents = advance(&mut searches, &scores);
         let previous = std::mem::replace(&mut owners, rows_of(&searches));
         if owners.is_empty() {
             break;
@@ -38,13 +40,42 @@ pub(super) fn generate(
     searches.into_iter().map(Search::best).collect()
 }
 
-/// Advances every running search by one step with the scores of its rows. Returns the row that each new one continues.
-fn advance(searches: &mut [Search], scores: &[f32], rows: usize) -> Vec<usize> {
-    let vocab_size = scores.len() / rows;
+/// Scores of the next token of each row.
+struct Scores {
+    /// Log probabilities up to a constant of each row, `[rows, vocab_size]`; minus infinity where a token is forbidden.
+    logits: Vec<f32>,
+    /// Constants of the rows.
+    sums: Vec<Sums>,
+}
+
+impl Scores {
+    /// Scores of some rows.
+    fn rows(&self, rows: std::ops::Range<usize>) -> (&[f32], &[Sums]) {
+        let vocab_size = self.logits.len() / self.sums.len();
+        (&self.logits[rows.start * vocab_size..rows.end * vocab_size], &self.sums[rows])
+    }
+}
+
+/// Returns the scores of the next token. transformers suppresses tokens after the softmax, openai-whisper before it.
+fn scores(logits: Tensor<2>, so_far: &[&[u32]], options: &GenerateOptions, rules: &Rules) -> Scores {
+    if options.patience.is_none() && rules.fit_device() {
+        let logits = undertone_ops::read(rules.apply(log_softmax(logits, 1), so_far));
+        return Scores { logits, sums: vec![Sums { all: 0.0, allowed: 0.0 }; so_far.len()] };
+    }
+    let vocab_size = logits.dims()[1];
+    let mut logits = undertone_ops::read(logits);
+    let rows = logits.par_chunks_mut(vocab_size).zip(so_far);
+    let sums = rows.map(|(row, tokens)| rules.apply_to_row(row, tokens)).collect();
+    Scores { logits, sums }
+}
+
+/// Advances every running search by one step. Returns the row that each new one continues.
+fn advance(searches: &mut [Search], scores: &Scores) -> Vec<usize> {
     let (mut parents, mut row) = (Vec::new(), 0);
     for search in searches.iter_mut().filter(|search| !search.done) {
         let own = row..row + search.running.len();
-        let continued = search.advance(&scores[own.start * vocab_size..own.end * vocab_size]);
+        let (logits, sums) = scores.rows(own.clone());
+        let continued = search.advance(logits, sums);
         if !search.done {
             parents.extend(continued.into_iter().map(|parent| own.start + parent));
         }
@@ -64,21 +95,19 @@ fn rows_of(searches: &[Search]) -> Vec<usize> {
     running(searches).map(|(sample, _)| sample).collect()
 }
 
-fn values(scores: Tensor<2>) -> Vec<f32> {
-    scores.try_into_vec_as().expect("scores are floats")
-}
-
 /// Search of one sample.
 struct Search {
     beams: usize,
     length_penalty: f64,
     early_stopping: bool,
+    /// Number of finished hypotheses that end the search, as in openai-whisper.
+    enough: Option<usize>,
     end: u32,
     max_length: usize,
     prompt_length: usize,
     /// Best first, at most `beams`.
     running: Vec<Hypothesis>,
-    /// Best first, at most `beams`.
+    /// Best first.
     finished: Vec<Hypothesis>,
     done: bool,
 }
@@ -87,7 +116,11 @@ struct Search {
 #[derive(Clone, Debug, PartialEq)]
 struct Hypothesis {
     tokens: Vec<u32>,
-    /// Sum of its log probabilities; divided by the length penalty once it is finished.
+    /// Log probability of each token among all tokens.
+    log_probs: Vec<f32>,
+    /// Sum of the log probabilities among the allowed tokens.
+    total: f64,
+    /// The sum, divided by the length penalty once it is finished.
     score: f64,
 }
 
@@ -97,20 +130,24 @@ impl Search {
             beams: options.beams,
             length_penalty: options.length_penalty,
             early_stopping: options.early_stopping,
+            enough: options.patience.map(|patience| (options.beams as f64 * patience).round().max(1.0) as usize),
             end: options.end,
             max_length: options.max_length,
             prompt_length: prompt.len(),
-            running: vec![Hypothesis { tokens: prompt.to_vec(), score: 0.0 }],
+            running: vec![Hypothesis { tokens: prompt.to_vec(), log_probs: Vec::new(), total: 0.0, score: 0.0 }],
             finished: Vec::new(),
             done: prompt.len() >= options.max_length,
         }
     }
 
-    /// Extends the hypotheses by one token, given the log probabilities of the next token of each, `[running,
-    /// vocab_size]`. Returns the index of the hypothesis that each new one continues.
-    fn advance(&mut self, log_probs: &[f32]) -> Vec<usize> {
-        let vocab_size = log_probs.len() / self.running.len();
-        let totals = log_probs.iter().enumerate().map(|(i, p)| self.running[i / vocab_size].score + f64::from(*p));
+    /// Extends the hypotheses by one token, given the scores of the next token of each, `[running, vocab_size]`, and their
+    /// sums. Returns the index of the hypothesis that each new one continues.
+    fn advance(&mut self, logits: &[f32], sums: &[Sums]) -> Vec<usize> {
+        let vocab_size = logits.len() / self.running.len();
+        let totals =
+            self.running.iter().zip(sums).zip(logits.chunks(vocab_size)).flat_map(|((own, sums), row)| {
+                row.iter().map(move |logit| own.total + f64::from(logit - sums.allowed))
+            });
         // At most one candidate of each hypothesis ends it, so twice the number of beams leaves enough to continue
         // with.
         let candidates = highest(totals, 2 * self.beams);
@@ -121,43 +158,70 @@ impl Search {
         let length = self.running[0].tokens.len() + 1;
         let penalty = ((length - self.prompt_length) as f64).powf(self.length_penalty);
         let (mut extended, mut parents) = (Vec::new(), Vec::new());
-        for (rank, (index, score)) in candidates.into_iter().enumerate() {
+        for (rank, (index, total)) in candidates.into_iter().enumerate() {
             let (parent, token) = (index / vocab_size, (index % vocab_size) as u32);
-            let mut tokens = self.running[parent].tokens.clone();
-            if token != self.end {
-                tokens.push(token);
+            // What ranks below the last beam that goes on is no candidate in openai-whisper.
+            if self.enough.is_some() && extended.len() == self.beams {
+                break;
             }
-            if token == self.end || length == self.max_length {
-                // Candidates ranked below the first `beams` may only continue.
-                if rank < self.beams {
-                    self.finished.push(Hypothesis { tokens, score: score / penalty });
-                }
+            let ends = token == self.end;
+            let mut next = Hypothesis { total, score: total, ..self.running[parent].clone() };
+            if !ends {
+                next.tokens.push(token);
+                next.log_probs.push(logits[index] - sums[parent].all);
+            }
+            if ends || length == self.max_length {
+                self.finish(next, ends, rank, penalty);
             } else if extended.len() < self.beams {
-                extended.push(Hypothesis { tokens, score });
+                extended.push(next);
                 parents.push(parent);
             }
         }
         self.running = extended;
         self.finished.sort_by(|a, b| b.score.total_cmp(&a.score));
-        self.finished.truncate(self.beams);
+        if self.enough.is_none() {
+            self.finished.truncate(self.beams);
+        }
         self.done = !self.goes_on(penalty);
         parents
+    }
+
+    /// Takes a hypothesis that is finished, the candidate of a step with this rank.
+    fn finish(&mut self, hypothesis: Hypothesis, ends: bool, rank: usize, penalty: f64) {
+        match self.enough {
+            Some(enough) if self.finished.len() < enough || !ends => {
+                let length = (hypothesis.tokens.len() - self.prompt_length).max(1) as f64;
+                let score = hypothesis.total / length.powf(self.length_penalty);
+                self.finished.push(Hypothesis { score, ..hypothesis });
+            }
+            Some(_) => {}
+            // Candidates ranked below the first `beams` may only continue.
+            None if rank < self.beams => {
+                self.finished.push(Hypothesis { score: hypothesis.total / penalty, ..hypothesis });
+            }
+            None => {}
+        }
     }
 
     /// Whether a running hypothesis may still beat a finished one.
     fn goes_on(&self, penalty: f64) -> bool {
         let Some(best) = self.running.first() else { return false };
+        if let Some(enough) = self.enough {
+            return self.finished.len() < enough;
+        }
         match self.finished.last() {
             Some(worst) if self.finished.len() == self.beams => {
-                !self.early_stopping && best.score / penalty > worst.score
+                !self.early_stopping && best.total / penalty > worst.score
             }
             _ => true,
         }
     }
 
     /// Returns the best finished sequence; if suppression left none, the best running one.
-    fn best(self) -> Vec<u32> {
-        self.finished.into_iter().chain(self.running).next().map(|hypothesis| hypothesis.tokens).unwrap_or_default()
+    fn best(self) -> Generated {
+        let best = self.finished.into_iter().chain(self.running).next();
+        best.map(|Hypothesis { tokens, log_probs, total, .. }| Generated { tokens, log_probs, total, no_speech: None })
+            .unwrap_or_default()
     }
 }
 
@@ -183,6 +247,7 @@ mod tests {
     const STEPS: usize = 3;
     const END: u32 = 0;
     const PROMPT: [u32; 2] = [2, 1];
+    const SUMS: Sums = Sums { all: 0.0, allowed: 0.0 };
 
     fn options(beams: usize, length_penalty: f64, early_stopping: bool) -> GenerateOptions {
         GenerateOptions { beams, length_penalty, early_stopping, ..GenerateOptions::new(END, PROMPT.len() + STEPS) }
@@ -201,9 +266,10 @@ mod tests {
         while !search.done {
             let scores: Vec<f32> =
                 search.running.iter().flat_map(|h| log_probs(table, &h.tokens[PROMPT.len()..])).collect();
-            search.advance(&scores);
+            let sums = vec![SUMS; search.running.len()];
+            search.advance(&scores, &sums);
         }
-        search.best().split_off(PROMPT.len())
+        search.best().tokens.split_off(PROMPT.len())
     }
 
     /// Penalised score of a finished sequence; a sequence shorter than the maximum was ended by the end token.
@@ -267,19 +333,22 @@ mod tests {
     #[test]
     fn a_finished_hypothesis_below_the_beams_is_forgotten() {
         let mut search = Search::new(&PROMPT, &options(1, 1.0, true));
-        assert_eq!(search.advance(&[-1.0, -0.5, -2.0]), [0]);
+        assert_eq!(search.advance(&[-1.0, -0.5, -2.0], &[SUMS]), [0]);
         assert!(search.finished.is_empty() && search.running[0].tokens == [2, 1, 1]);
-        search.advance(&[-0.25, -3.0, -3.0]);
-        assert_eq!(search.finished, [Hypothesis { tokens: vec![2, 1, 1], score: -0.375 }]);
+        search.advance(&[-0.25, -3.0, -3.0], &[SUMS]);
+        assert_eq!(
+            search.finished,
+            [Hypothesis { tokens: vec![2, 1, 1], log_probs: vec![-0.5], total: -0.75, score: -0.375 }]
+        );
         assert!(search.done);
     }
 
     #[test]
     fn where_everything_is_forbidden_the_best_that_ran_is_returned() {
         let mut search = Search::new(&PROMPT, &options(2, 1.0, false));
-        search.advance(&[f32::NEG_INFINITY, -1.0, -2.0]);
-        search.advance(&[f32::NEG_INFINITY; 2 * VOCAB]);
+        search.advance(&[f32::NEG_INFINITY, -1.0, -2.0], &[SUMS]);
+        search.advance(&[f32::NEG_INFINITY; 2 * VOCAB], &[SUMS; 2]);
         assert!(search.done);
-        assert_eq!(search.best(), [2, 1, 1]);
+        assert_eq!(search.best().tokens, [2, 1, 1]);
     }
 }

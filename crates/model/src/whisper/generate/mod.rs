@@ -1,11 +1,13 @@
-//! Decoding with a key-value cache: greedy, or by beam search.
+//! Decoding with a key-value cache: greedy, by sampling, or by beam search.
 
 mod beam;
+mod generated;
 mod greedy;
 mod options;
 mod rules;
 
-pub use options::GenerateOptions;
+pub use generated::Generated;
+pub use options::{GenerateOptions, NoSpeech, TimestampRules};
 
 use super::{DecoderCache, Whisper, WhisperDecoder};
 use burn::tensor::activation::softmax;
@@ -34,7 +36,20 @@ impl WhisperDecoder {
     ///
     /// # Panics
     /// If the prompts are empty or differ in length or number from the batch, or the cache already holds tokens.
-    pub fn generate(&self, mut cache: DecoderCache, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
+    pub fn generate(&self, cache: DecoderCache, prompts: &[Vec<u32>], options: &GenerateOptions) -> Vec<Vec<u32>> {
+        self.generate_scored(cache, prompts, options).into_iter().map(|generated| generated.tokens).collect()
+    }
+
+    /// As [`generate`](Self::generate), with the probabilities of the tokens.
+    ///
+    /// # Panics
+    /// As for [`generate`](Self::generate).
+    pub fn generate_scored(
+        &self,
+        mut cache: DecoderCache,
+        prompts: &[Vec<u32>],
+        options: &GenerateOptions,
+    ) -> Vec<Generated> {
         // Before rows branch into beams, which share the projected states.
         self.project(&mut cache);
         let batch = cache.batch().unwrap_or(prompts.len());
@@ -49,30 +64,30 @@ impl WhisperDecoder {
             max_length: options.max_length.min(self.embed_positions.weight.dims()[0]),
             ..options.clone()
         };
-        let rules = Rules::new(&options, weight.dims()[0], &weight.device());
-        let mut sequences = if options.beams > 1 {
+        let no_speech = options.no_speech.map(|no_speech| self.no_speech(&cache, prompts, no_speech));
+        let rules = Rules::new(&options, prompt_length, weight.dims()[0], &weight.device());
+        let mut sequences = if options.beams > 1 && options.temperature == 0.0 {
             beam::generate(self, cache, prompts, &options, &rules)
         } else {
             greedy::generate(self, cache, prompts, &options, &rules)
         };
-        sequences.iter_mut().for_each(|tokens| drop(tokens.drain(..prompt_length)));
+        for (row, sequence) in sequences.iter_mut().enumerate() {
+            sequence.tokens.drain(..prompt_length.min(sequence.tokens.len()));
+            sequence.no_speech = no_speech.as_ref().map(|all| all[row]);
+        }
         sequences
     }
 
-    /// Returns the probability of each token of `tokens` after `prompt` and the tokens before it, given one sample's
-    /// `states`, `[1, time, d_model]`. It makes one forward pass over all of them.
-    pub fn probabilities(&self, states: Tensor<3>, prompt: &[u32], tokens: &[u32]) -> Vec<f32> {
-        if tokens.is_empty() {
-            return Vec::new();
-        }
-        let ids: Vec<i64> = prompt.iter().chain(tokens).map(|id| i64::from(*id)).collect();
-        let length = ids.len();
-        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, length]), &states.device());
-        // The prediction after the last token is not needed; the prediction after the prompt is for the first token.
-        let (read, asked) = (ids.clone().narrow(1, 0, length - 1), ids.narrow(1, prompt.len(), tokens.len()));
-        let states = self.forward_all(read, self.cache(states, None)).narrow(1, prompt.len() - 1, tokens.len());
-        let likely = softmax(self.logits(states).cast(FloatDType::F32), 2);
-        likely.gather(2, asked.unsqueeze_dim(2)).try_into_vec_as().expect("probabilities are floats")
+    /// Returns the probability of the token for no speech in each row of a fresh cache. It feeds the start of the prompts,
+    /// which `generate` feeds again: a few tokens of one step.
+    fn no_speech(&self, cache: &DecoderCache, prompts: &[Vec<u32>], no_speech: NoSpeech) -> Vec<f32> {
+        let starts: Vec<Vec<u32>> =
+            prompts.iter().map(|p| p[..=no_speech.position.min(p.len() - 1)].to_vec()).collect();
+        let logits = self.next_logits(&starts, &mut cache.clone()).cast(FloatDType::F32);
+        let vocab_size = logits.dims()[1];
+        let token = (no_speech.token as usize).min(vocab_size - 1);
+        let likely = softmax(logits, 1).narrow(1, token, 1).reshape([prompts.len()]);
+        undertone_ops::read(likely)
     }
 
     /// Feeds the same number of tokens to each row and returns the logits of the next one, `[rows, vocab_size]`.

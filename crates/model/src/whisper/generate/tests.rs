@@ -57,10 +57,10 @@ fn one_beam_that_stops_early_is_greedy_decoding() {
                 begin_suppress: vec![end],
                 ..GenerateOptions::new(end, 12)
             };
-            let rules = Rules::new(&options, VOCAB, &device);
+            let rules = Rules::new(&options, 2, VOCAB, &device);
             let beam = beam::generate(&decoder, cache.clone(), &prompts, &options, &rules);
             let greedy = decoder.generate(cache.clone(), &prompts, &options);
-            assert_eq!(beam.iter().map(|tokens| &tokens[2..]).collect::<Vec<_>>(), greedy);
+            assert_eq!(beam.iter().map(|found| &found.tokens[2..]).collect::<Vec<_>>(), greedy);
         }
     }
 }

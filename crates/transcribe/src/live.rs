@@ -1,6 +1,7 @@
 //! Live transcription of audio.
 
-use crate::{Passage, Transcriber};
+use crate::transcriber::Transcriber;
+use crate::transcript::Segment;
 
 /// Live transcription of audio of any length. It keeps no more audio than fits the model's window, cuts it where
 /// [`Transcriber::audio`] does, and does not depend on the size of the blocks that it is given.
@@ -95,7 +96,7 @@ impl<'a> LiveTranscriber<'a> {
     /// Transcribes the first `length` samples for the last time. Returns the text of them that has not been returned
     /// before, and the number of returned characters that come after them.
     fn settle(&mut self, length: usize) -> (String, usize) {
-        let read = self.transcriber.passage(&self.audio, 0..length, self.begins_word);
+        let read = self.transcriber.segment(&self.audio, 0..length, self.begins_word);
         let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
         let (known, changes) = matching_prefix(&self.given, &characters);
         let (covered, changes_ahead) = matching_prefix(&characters, &self.given);
@@ -103,14 +104,14 @@ impl<'a> LiveTranscriber<'a> {
             let ahead = self.given[covered..].iter().position(|character| *character != ' ');
             return (String::new(), ahead.map_or(0, |spaces| self.given.len() - covered - spaces));
         }
-        (self.give(Passage { characters: read.characters[known..].to_vec(), ..read }), 0)
+        (self.give(Segment { characters: read.characters[known..].to_vec(), ..read }), 0)
     }
 
     /// Returns new text on which three transcriptions of the complete characters so far agree.
     fn read_ahead(&mut self) -> String {
         let reader = self.transcriber.reader();
         let Some(end) = reader.and_then(|reader| reader.complete(&self.audio)) else { return String::new() };
-        let read = self.transcriber.passage(&self.audio, 0..end, self.begins_word);
+        let read = self.transcriber.segment(&self.audio, 0..end, self.begins_word);
         let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
         let same = |before: &Vec<char>| characters.iter().zip(before).take_while(|(now, before)| now == before).count();
         let same = self.last.iter().map(same).min().unwrap_or_default();
@@ -118,11 +119,11 @@ impl<'a> LiveTranscriber<'a> {
         let (known, _) = matching_prefix(&self.given, &characters[..agreed]);
         self.last.swap(0, 1);
         self.last[0] = characters;
-        self.give(Passage { characters: read.characters[known..agreed].to_vec(), ..read })
+        self.give(Segment { characters: read.characters[known..agreed].to_vec(), ..read })
     }
 
     /// Returns the text of new characters, and records them as returned.
-    fn give(&mut self, new: Passage) -> String {
+    fn give(&mut self, new: Segment) -> String {
         if new.characters.is_empty() {
             return String::new();
         }
@@ -152,8 +153,7 @@ fn matching_prefix(given: &[char], read: &[char]) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ModelConfig;
-    use burn::tensor::Device;
+    use crate::tests::bundled;
     use rayon::prelude::*;
     use std::path::Path;
     use undertone_cw::{CwConfig, CwFarnsworth, CwHand, CwSynth, CwText};
@@ -161,9 +161,7 @@ mod tests {
     use undertone_data::records::RecordsConfig;
 
     fn transcriber() -> Transcriber {
-        let device = Device::flex();
-        let whisper = ModelConfig::default().load(&device, 0).expect("the bundled model");
-        Transcriber::new(whisper, &device, None, None).expect("a transcriber")
+        bundled(|_| {})
     }
 
     fn live(transcriber: &Transcriber, audio: &[f32], block: usize) -> String {

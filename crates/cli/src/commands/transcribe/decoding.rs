@@ -1,0 +1,95 @@
+//! Arguments of decoding.
+
+use crate::commands::choices::one_of;
+use undertone::transcribe::vad::VadOptions;
+use undertone::transcribe::{Language, Segmentation, TranscribeOptions};
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Decoding")]
+pub struct Decoding {
+    /// How a recording is divided: `vad` finds the speech and decodes it in batches; `pauses` decodes all of it in
+    /// batches; `timestamps` goes from window to window as openai-whisper does
+    #[arg(long, default_value = "vad", value_parser = one_of(SEGMENTATIONS))]
+    segmentation: Segmentation,
+    /// Number of windows that are decoded together
+    #[arg(long, value_name = "N", default_value_t = TranscribeOptions::default().batch_size)]
+    batch_size: usize,
+    /// Number of beams; the model's own number if not given, which is usually 1
+    #[arg(long, value_name = "N")]
+    beams: Option<usize>,
+    /// Share of the beams that must be finished to end the search
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    patience: f64,
+    /// Exponent of the length by which the log probability of a text is divided; above 0 favours long texts
+    #[arg(long, value_name = "EXPONENT", allow_hyphen_values = true)]
+    length_penalty: Option<f64>,
+    /// Number of texts that are sampled above temperature 0
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    best_of: usize,
+    /// Temperatures that are tried one after the other while a text repeats itself or is improbable; `0` never tries again
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,0.2,0.4,0.6,0.8,1")]
+    temperatures: Vec<f64>,
+    /// Compression ratio above which a text repeats itself
+    #[arg(long, value_name = "RATIO", default_value_t = 2.4)]
+    compression_ratio_threshold: f64,
+    /// Mean log probability below which a text is improbable
+    #[arg(long, value_name = "LOG", default_value_t = -1.0, allow_hyphen_values = true)]
+    logprob_threshold: f64,
+    /// Probability of no speech above which an improbable text is left out
+    #[arg(long, value_name = "PROBABILITY", default_value_t = 0.6)]
+    no_speech_threshold: f64,
+    /// Text before the first window, as context: names, spelling, style
+    #[arg(long, value_name = "TEXT")]
+    initial_prompt: Option<String>,
+    /// Words before every window, as context
+    #[arg(long, value_name = "WORDS")]
+    hotwords: Option<String>,
+    /// Text that the recording begins with
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// Do not take the text of a window as context for the next one, with `--segmentation timestamps`
+    #[arg(long)]
+    no_context: bool,
+    /// Probability above which speech begins, with `--segmentation vad`
+    #[arg(long, value_name = "PROBABILITY", default_value_t = VadOptions::default().threshold)]
+    vad_threshold: f32,
+    /// Seed of sampling
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// Segmentations by their names.
+const SEGMENTATIONS: [(&str, Segmentation); 3] =
+    [("vad", Segmentation::Vad), ("pauses", Segmentation::Pauses), ("timestamps", Segmentation::Timestamps)];
+
+impl Decoding {
+    /// Returns the options for a language and a task, with or without the times of words.
+    pub fn options(&self, language: Option<&str>, task: Option<&str>, words: bool) -> TranscribeOptions {
+        let language = match language {
+            None => Language::OfModel,
+            Some("auto") => Language::Detected,
+            Some(code) => Language::Code(code.to_lowercase()),
+        };
+        TranscribeOptions {
+            language,
+            task: task.map(str::to_owned),
+            segmentation: self.segmentation,
+            batch_size: self.batch_size,
+            vad: VadOptions { threshold: self.vad_threshold, ..VadOptions::default() },
+            beams: self.beams,
+            patience: self.patience,
+            length_penalty: self.length_penalty,
+            best_of: self.best_of,
+            temperatures: self.temperatures.clone(),
+            compression_ratio_threshold: Some(self.compression_ratio_threshold),
+            logprob_threshold: Some(self.logprob_threshold),
+            no_speech_threshold: Some(self.no_speech_threshold),
+            initial_prompt: self.initial_prompt.clone(),
+            hotwords: self.hotwords.clone(),
+            prefix: self.prefix.clone(),
+            condition_on_previous: !self.no_context,
+            words,
+            seed: self.seed,
+        }
+    }
+}

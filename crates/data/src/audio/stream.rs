@@ -1,0 +1,52 @@
+//! Audio that is decoded block by block, so that a recording of any length needs little memory.
+
+use super::decode::{Decoding, caught};
+use super::{AudioError, SAMPLE_RATE, Stored};
+
+/// Audio of a file, block by block, at 16 kHz.
+pub struct AudioStream<'a> {
+    stored: &'a Stored,
+    /// None after the last block.
+    decoding: Option<Decoding<'a>>,
+}
+
+/// Length of a block, in seconds, except for the last one. A block may be longer, for a packet is decoded as a whole.
+const BLOCK: f64 = 1.0;
+
+impl Stored {
+    /// Opens the audio to be read block by block. There is no limit to its length.
+    ///
+    /// # Errors
+    /// If the audio is missing, empty, or not audio.
+    pub fn stream(&self) -> Result<AudioStream<'_>, AudioError> {
+        let decoding = caught(self, || Decoding::begin(self, 0.0, None, f64::INFINITY))?;
+        Ok(AudioStream { stored: self, decoding: Some(decoding) })
+    }
+}
+
+impl AudioStream<'_> {
+    /// Returns the next block, about a second; `None` at the end.
+    fn block(&mut self) -> Result<Option<Vec<f32>>, AudioError> {
+        let Some(mut decoding) = self.decoding.take() else { return Ok(None) };
+        let least = (BLOCK * f64::from(SAMPLE_RATE)) as usize;
+        let mut block = Vec::new();
+        while block.len() < least {
+            if !caught(self.stored, || decoding.step())? {
+                block.extend(caught(self.stored, || decoding.finish())?.samples);
+                return Ok(Some(block).filter(|block| !block.is_empty()));
+            }
+            block.append(&mut decoding.drain());
+        }
+        self.decoding = Some(decoding);
+        Ok(Some(block))
+    }
+}
+
+/// Blocks of about a second. An error, of audio that is damaged or truncated, is the last item.
+impl Iterator for AudioStream<'_> {
+    type Item = Result<Vec<f32>, AudioError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.block().transpose()
+    }
+}

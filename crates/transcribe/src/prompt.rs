@@ -1,0 +1,117 @@
+//! Prompts: what a decoder reads before it writes.
+
+use crate::error::TranscribeError;
+use crate::options::{Language, TranscribeOptions};
+use crate::transcriber::Transcriber;
+use crate::transcript::DetectedLanguage;
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
+use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
+use undertone_ops::log_sum_exp;
+
+/// Parts of a prompt that are the same for all recordings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PromptParts {
+    /// Tokens of the text before the first window.
+    pub initial: Vec<u32>,
+    /// Tokens of the words before every window.
+    pub hotwords: Vec<u32>,
+    /// Tokens that the first window's text begins with.
+    pub prefix: Vec<u32>,
+}
+
+impl PromptParts {
+    pub fn new(whisper: &PretrainedWhisper, options: &TranscribeOptions) -> Result<Self, TranscribeError> {
+        // Half of the positions are for the text, and one token starts the context.
+        let room = (whisper.config.max_target_positions / 2).saturating_sub(1);
+        let tokens = |text: &Option<String>, option| -> Result<Vec<u32>, TranscribeError> {
+            let Some(text) = text.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
+                return Ok(Vec::new());
+            };
+            let tokens = whisper.tokenizer.encode(&format!(" {text}"))?;
+            if tokens.len() > room {
+                return Err(TranscribeError::LongPrompt { option, tokens: tokens.len(), room });
+            }
+            Ok(tokens)
+        };
+        let parts = Self {
+            initial: tokens(&options.initial_prompt, "initial prompt")?,
+            hotwords: tokens(&options.hotwords, "hotwords")?,
+            prefix: tokens(&options.prefix, "prefix")?,
+        };
+        let together = parts.initial.len() + parts.hotwords.len();
+        if together > room {
+            return Err(TranscribeError::LongPrompt { option: "initial prompt with hotwords", tokens: together, room });
+        }
+        if together > 0 {
+            whisper.tokenizer.start_of_previous()?;
+        }
+        Ok(parts)
+    }
+}
+
+impl Transcriber {
+    /// Maximum number of tokens of a window's text.
+    pub(crate) fn most_tokens(&self) -> usize {
+        self.whisper.config.max_target_positions / 2
+    }
+
+    /// Returns the tokens of start, language and task, and that for no timestamps.
+    pub(crate) fn start(&self, language: Option<&str>, task: Option<&str>) -> Result<Vec<u32>, TokenizerError> {
+        let task = task.or(self.options.task.as_deref());
+        self.whisper.tokenizer.prompt(&self.whisper.generation, language, task)
+    }
+
+    /// Returns the prompt of a window: the hotwords and the end of `context`, `start`, and for the first window the prefix.
+    pub(crate) fn prompt(&self, context: &[u32], start: &[u32], first: bool) -> Vec<u32> {
+        let hotwords = &self.parts.hotwords;
+        let room = (self.most_tokens() - 1).saturating_sub(hotwords.len());
+        let context = &context[context.len().saturating_sub(room)..];
+        let mut prompt = Vec::new();
+        if !hotwords.is_empty() || !context.is_empty() {
+            // Checked when the parts were made; without context there is none.
+            prompt.extend(self.whisper.tokenizer.start_of_previous().ok());
+            prompt.extend_from_slice(hotwords);
+            prompt.extend_from_slice(context);
+        }
+        prompt.extend_from_slice(start);
+        if first {
+            prompt.extend_from_slice(&self.parts.prefix);
+        }
+        prompt
+    }
+
+    /// Returns the language of recordings, if it need not be detected: none for a model that has no choice.
+    pub(crate) fn known_language(&self) -> Option<Option<DetectedLanguage>> {
+        if !self.whisper.generation.is_multilingual || self.whisper.tokenizer.languages().is_empty() {
+            return Some(None);
+        }
+        let code = match &self.options.language {
+            Language::Code(code) => Some(code.clone()),
+            Language::OfModel => self.whisper.generation.language.clone(),
+            Language::Detected => None,
+        };
+        code.map(|code| Some(DetectedLanguage { code, probability: None }))
+    }
+
+    /// Detects the language of windows: the most probable language token after the start token.
+    pub(crate) fn detect(&self, states: Tensor<3>) -> Vec<DetectedLanguage> {
+        let languages: Vec<(String, u32)> = self.whisper.tokenizer.languages().into_iter().collect();
+        let (rows, decoder) = (states.dims()[0], &self.whisper.model.decoder);
+        let start = vec![i64::from(self.whisper.tokenizer.start()); rows];
+        let start = Tensor::<2, Int>::from_data(TensorData::new(start, [rows, 1]), &states.device());
+        let states = decoder.forward(start, &mut decoder.cache(states, None));
+        let logits = decoder.logits(states).cast(FloatDType::F32);
+        let vocab_size = logits.dims()[2];
+        let logits = undertone_ops::read(logits);
+        let of_row = |row: &[f32]| {
+            let scores: Vec<f32> = languages.iter().map(|(_, id)| row[*id as usize]).collect();
+            let sum = log_sum_exp(&scores);
+            let best = languages.iter().zip(&scores).max_by(|a, b| a.1.total_cmp(b.1));
+            best.map(|((token, _), score)| DetectedLanguage {
+                code: token.trim_matches(['<', '|', '>']).to_owned(),
+                probability: Some((score - sum).exp()),
+            })
+        };
+        logits.chunks_exact(vocab_size).filter_map(of_row).collect()
+    }
+}

@@ -1,0 +1,238 @@
+//! Tests of the transcriber with the bundled model and with untrained ones.
+
+use crate::decode::mean_log;
+use crate::{Language, Segmentation, TranscribeError, TranscribeOptions, Transcriber};
+use burn::module::Module;
+use burn::tensor::Device;
+use std::path::Path;
+use undertone_cw::{CwConfig, CwFarnsworth, CwHand, CwSynth, CwText};
+use undertone_model::whisper::{
+    BUNDLED, GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer, bundled as files,
+};
+use undertone_store::load_parameters;
+
+/// The bundled model of Morse.
+pub(crate) fn whisper_nano() -> PretrainedWhisper {
+    undertone_cw::register().expect("registered");
+    let files = files(BUNDLED[0]).expect("the bundled files");
+    PretrainedWhisper::from_files(Path::new(BUNDLED[0]), files, &Device::flex()).expect("the bundled model")
+}
+
+/// A transcriber with the bundled model, which `change` may change.
+pub(crate) fn bundled(change: impl FnOnce(&mut PretrainedWhisper)) -> Transcriber {
+    let mut whisper = whisper_nano();
+    change(&mut whisper);
+    Transcriber::new(whisper, &Device::flex(), TranscribeOptions::default()).expect("a transcriber")
+}
+
+/// An untrained multilingual model with a window of two seconds and timestamps.
+fn untrained() -> PretrainedWhisper {
+    undertone_ops::seed(5);
+    let texts = ["one two three, four five."].repeat(20);
+    let tokenizer = WhisperTokenizer::train(texts.into_iter(), 270, &["en", "de"], 101).expect("a tokenizer");
+    let config = WhisperConfig {
+        d_model: 16,
+        encoder_layers: 1,
+        decoder_layers: 2,
+        encoder_attention_heads: 2,
+        decoder_attention_heads: 2,
+        encoder_ffn_dim: 32,
+        decoder_ffn_dim: 32,
+        max_source_positions: 100,
+        max_target_positions: 40,
+        init_std: 0.4,
+        ..WhisperConfig::default()
+    };
+    PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &Device::flex()).expect("a model")
+}
+
+fn transcriber(options: TranscribeOptions) -> Result<Transcriber, TranscribeError> {
+    Transcriber::new(untrained(), &Device::flex(), options)
+}
+
+/// Noise that gets louder.
+fn noise(samples: usize) -> Vec<f32> {
+    let mut state = 1_u64;
+    (0..samples)
+        .map(|at| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 40) as f32 / 8_388_608.0 - 1.0) * at as f32 / samples as f32
+        })
+        .collect()
+}
+
+#[test]
+fn another_language_or_task_is_asked_for_as_their_own_transcriber_asks() {
+    let of = |language, task| transcriber(TranscribeOptions::plain(language, task)).expect("ready");
+    let [english, german, translating] =
+        [("en", "transcribe"), ("de", "transcribe"), ("de", "translate")].map(|(l, t)| of(Some(l), Some(t)));
+    let audio = noise(50_000);
+    let text = |transcriber: &Transcriber, language, task| transcriber.transcript_in(&audio, language, task).text(0.0);
+    let all = [&english, &german, &translating].map(|transcriber| transcriber.audio(&audio));
+    assert!(all[0] != all[1] && all[1] != all[2], "{all:?}");
+    assert_eq!(text(&english, None, None), all[0]);
+    assert_eq!(text(&english, Some("de"), None), all[1]);
+    assert_eq!(text(&english, Some("de"), Some("translate")), all[2]);
+    assert_eq!(text(&german, None, Some("translate")), all[2]);
+    assert_eq!(text(&german, Some("xx"), None), all[1], "what the model does not know is refused elsewhere");
+}
+
+#[test]
+fn a_batch_is_decoded_as_its_windows_alone() {
+    let of = |batch_size, words| {
+        let options = TranscribeOptions { batch_size, words, ..TranscribeOptions::plain(Some("en"), None) };
+        transcriber(options).expect("ready").transcript(&noise(200_000))
+    };
+    let (alone, together) = (of(1, true), of(8, true));
+    assert!(alone.segments.len() > 5);
+    assert_eq!(alone.text(0.0), together.text(0.0));
+    let words = |transcript: &crate::Transcript| -> Vec<_> {
+        transcript
+            .segments
+            .iter()
+            .flat_map(|segment| &segment.words)
+            .map(|w| (w.text.clone(), w.start, w.end))
+            .collect()
+    };
+    assert_eq!(words(&alone), words(&together));
+    assert!(!words(&alone).is_empty() && of(8, false).segments.iter().all(|segment| segment.words.is_empty()));
+    assert_eq!(of(8, false).text(0.0), together.text(0.0), "the times of words change no text");
+}
+
+#[test]
+fn windows_follow_the_timestamps_to_the_end() {
+    for words in [false, true] {
+        let options = TranscribeOptions {
+            segmentation: Segmentation::Timestamps,
+            no_speech_threshold: None,
+            compression_ratio_threshold: None,
+            logprob_threshold: None,
+            words,
+            ..TranscribeOptions::of(Some("en"), None)
+        };
+        let transcript = transcriber(options).expect("ready").transcript(&noise(100_000));
+        assert_eq!(transcript.samples, 100_000);
+        let times: Vec<_> = transcript.segments.iter().map(|segment| segment.samples.clone()).collect();
+        assert!(times.iter().all(|range| range.start < range.end && range.end <= 100_000 + 32_000), "{times:?}");
+        assert!(times.is_sorted_by_key(|range| range.start), "{times:?}");
+    }
+}
+
+#[test]
+fn a_language_is_detected_where_none_is_given() {
+    let found = transcriber(TranscribeOptions::plain(None, None)).expect("ready").transcript(&noise(40_000));
+    let language = found.language.clone().expect("a language");
+    assert!(["en", "de"].contains(&language.code.as_str()), "{language:?}");
+    assert!(language.probability.is_some_and(|p| (0.5..=1.0).contains(&p)), "{language:?}");
+    let options = TranscribeOptions::plain(Some(&language.code), None);
+    let told = transcriber(options).expect("ready").transcript(&noise(40_000));
+    assert_eq!(told.text(0.0), found.text(0.0));
+    let mut whisper = untrained();
+    whisper.generation.language = Some("de".into());
+    let own = Transcriber::new(whisper.clone(), &Device::flex(), TranscribeOptions::default()).expect("ready");
+    assert_eq!(own.known_language().flatten().map(|language| language.code).as_deref(), Some("de"));
+    let options = TranscribeOptions { language: Language::Detected, ..TranscribeOptions::default() };
+    assert_eq!(Transcriber::new(whisper, &Device::flex(), options).expect("ready").known_language(), None);
+}
+
+#[test]
+fn options_that_a_model_cannot_follow_are_refused() {
+    let refused = |options| transcriber(options).err().expect("refused").to_string();
+    let error = refused(TranscribeOptions::plain(Some("xx"), None));
+    assert!(error.contains("<|xx|>"), "{error}");
+    let long = Some("one two three, four five. ".repeat(9));
+    let error = refused(TranscribeOptions { initial_prompt: long, ..TranscribeOptions::default() });
+    assert!(error.contains("initial prompt") && error.contains("19"), "{error}");
+    let error = refused(TranscribeOptions { temperatures: Vec::new(), ..TranscribeOptions::default() });
+    assert!(error.contains("temperatures"), "{error}");
+    let morse =
+        |options| Transcriber::new(whisper_nano(), &Device::flex(), options).err().expect("refused").to_string();
+    let error = morse(TranscribeOptions { words: true, ..TranscribeOptions::default() });
+    assert!(error.contains("`cw`") && error.contains("words"), "{error}");
+}
+
+#[test]
+fn what_is_drawn_depends_on_the_seed_alone() {
+    let of = |seed, batch_size| {
+        let options = TranscribeOptions {
+            temperatures: vec![0.0, 0.9],
+            logprob_threshold: Some(0.0),
+            no_speech_threshold: None,
+            segmentation: Segmentation::Pauses,
+            seed,
+            batch_size,
+            ..TranscribeOptions::of(Some("en"), None)
+        };
+        let transcript = transcriber(options).expect("ready").transcript(&noise(100_000));
+        assert!(transcript.segments.iter().all(|segment| segment.temperature == 0.9));
+        transcript.text(0.0)
+    };
+    assert_eq!(of(1, 1), of(1, 4));
+    assert_ne!(of(1, 4), of(2, 4));
+}
+
+#[test]
+fn a_window_that_the_model_doubts_is_left_out() {
+    let mut transcriber = bundled(|_| {});
+    let config = CwConfig { clean: 1.0, duration_s: [5.0, 5.0], ..CwConfig::default() };
+    let audio = CwSynth::new(config, 3).expect("a synthesiser").sample(0).audio;
+    let sure = transcriber.audio(&audio);
+    assert!(sure.len() > 2, "{sure}");
+    transcriber.whisper.generation.logprob_threshold = Some(-2.0);
+    assert_eq!(transcriber.audio(&audio), sure);
+    // No probability is above 1.
+    transcriber.whisper.generation.logprob_threshold = Some(1e-3);
+    assert_eq!(transcriber.audio(&audio), "");
+    assert_eq!((mean_log(&[-0.5, -1.5]), mean_log(&[])), (-1.0, 0.0));
+}
+
+#[test]
+fn a_station_is_read_beside_another_one() {
+    let transcriber = bundled(|_| {});
+    let station = |pitch: f32, text: &str| {
+        let config = CwConfig {
+            text: CwText { fixed: vec![text.into()], ..CwText::default() },
+            pitch_hz: [pitch; 2],
+            wpm: [22.0; 2],
+            farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
+            hand: CwHand { probability: 0.0, ..CwHand::default() },
+            duration_s: [1.0, 7.9],
+            clean: 1.0,
+            noise_only: 0.0,
+            ..CwConfig::default()
+        };
+        CwSynth::new(config, 3).expect("a synthesiser").sample(0)
+    };
+    let (clip, other) = (station(600.0, "THE WIND WAS"), station(800.0, "MY DOG IS OLD"));
+    let both: Vec<f32> = clip.audio.iter().zip(&other.audio).map(|(a, b)| a + 0.3 * b).collect();
+    let alone = transcriber.audio(&clip.audio);
+    assert!(alone.len() > 2, "{alone}");
+    assert_eq!(transcriber.audio(&both), alone);
+    let state = transcriber.encode(&[both.as_slice()]);
+    let start = transcriber.start(None, None).expect("a prompt");
+    let at_once = transcriber.decode(&state, &[start], false).pop().expect("a text").text;
+    assert_ne!(at_once, alone, "both tones at once are not read");
+}
+
+#[test]
+fn a_fingerprint_tells_what_is_heard_differently_and_nothing_else() {
+    let device = Device::flex();
+    let whisper = untrained();
+    let of = |whisper: PretrainedWhisper, language| {
+        Transcriber::new(whisper, &device, TranscribeOptions::plain(Some(language), None)).expect("ready").fingerprint()
+    };
+    let known = of(whisper.clone(), "en");
+    let mut frozen = whisper.clone();
+    frozen.model = frozen.model.no_grad();
+    assert_eq!(of(frozen, "en"), known, "what is trained of it is no matter");
+    assert_ne!(of(whisper.clone(), "de"), known, "another language");
+    let mut parameters = undertone_store::parameters(&whisper.model);
+    let changed = parameters.values_mut().last().expect("parameters");
+    changed.data[0] = f32::from_bits(changed.data[0].to_bits() ^ 1);
+    let mut other = whisper.clone();
+    other.model = load_parameters(other.model, |name| Ok(parameters[name].clone())).expect("loaded");
+    assert_ne!(of(other, "en"), known, "one bit of a weight");
+    let mut whisper = whisper;
+    whisper.generation.suppress_tokens.push(3);
+    assert_ne!(of(whisper, "en"), known, "a character that it never writes");
+}

@@ -1,0 +1,337 @@
+//! Transcription with one model.
+
+use crate::decode::Decoded;
+use crate::error::TranscribeError;
+use crate::options::{Segmentation, TranscribeOptions};
+use crate::pieces::{AudioPiece, Divider};
+use crate::prompt::PromptParts;
+use crate::reading::Reading;
+use crate::transcript::{DetectedLanguage, Segment, Transcript, Word};
+use crate::vad::VadNetwork;
+use crate::words::{TimedWord, WindowText, timed_words};
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::ops::Range;
+use std::sync::OnceLock;
+use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::features::LogMel;
+use undertone_data::reader::{Piece, Reader};
+use undertone_model::whisper::PretrainedWhisper;
+use undertone_store::frozen_checksum;
+
+/// A Whisper that transcribes audio of any length.
+pub struct Transcriber {
+    pub(crate) whisper: PretrainedWhisper,
+    pub(crate) reading: Reading,
+    pub(crate) log_mel: LogMel,
+    pub(crate) options: TranscribeOptions,
+    pub(crate) parts: PromptParts,
+    pub(crate) device: Device,
+    vad: OnceLock<VadNetwork>,
+}
+
+/// A piece that waits to be decoded.
+pub(crate) struct Waiting {
+    /// The recording that it belongs to.
+    pub recording: usize,
+    /// Whether it is the recording's first piece.
+    pub first: bool,
+    pub piece: AudioPiece,
+    /// Language, if it is known.
+    pub language: Option<Option<DetectedLanguage>>,
+}
+
+impl Transcriber {
+    /// Returns a transcriber with a model that is loaded.
+    ///
+    /// # Errors
+    /// If the model does not know the language or task, cannot read what its folder says that it reads, or lacks what the
+    /// options ask for.
+    pub fn new(
+        whisper: PretrainedWhisper,
+        device: &Device,
+        options: TranscribeOptions,
+    ) -> Result<Self, TranscribeError> {
+        options.validate()?;
+        let (log_mel, reading) = (LogMel::new(whisper.config.num_mel_bins)?, Reading::of(&whisper)?);
+        if let Some(reader) = &reading.reader {
+            options.validate_for_reader(reader.name())?;
+        }
+        let parts = PromptParts::new(&whisper, &options)?;
+        let vad = OnceLock::new();
+        let this = Self { whisper, reading, log_mel, options, parts, device: device.clone(), vad };
+        let language = this.known_language().flatten().map(|language| language.code);
+        this.start(language.as_deref(), None)?;
+        let times = this.whisper.config.vocab_size > this.whisper.tokenizer.timestamp_begin() as usize;
+        if this.options.segmentation == Segmentation::Timestamps && this.reader().is_none() && !times {
+            return Err(TranscribeError::NoTimestamps);
+        }
+        Ok(this)
+    }
+
+    /// Returns the reader of its model; `None` for a model of speech.
+    pub fn reader(&self) -> Option<&dyn Reader> {
+        self.reading.reader.as_deref()
+    }
+
+    /// Returns the options.
+    pub fn options(&self) -> &TranscribeOptions {
+        &self.options
+    }
+
+    /// Returns the text of 16 kHz mono audio.
+    pub fn audio(&self, audio: &[f32]) -> String {
+        self.transcript(audio).text(0.0)
+    }
+
+    /// Returns the transcript of 16 kHz mono audio.
+    pub fn transcript(&self, audio: &[f32]) -> Transcript {
+        self.transcript_in(audio, None, None)
+    }
+
+    /// As [`transcript`](Self::transcript), in another language or for another task, if given. If the model does not
+    /// support them, its own are used.
+    pub fn transcript_in(&self, audio: &[f32], language: Option<&str>, task: Option<&str>) -> Transcript {
+        if self.is_sequential() {
+            let mut given = Some(audio.to_vec());
+            let read = || Ok::<_, Infallible>(given.take().filter(|audio| !audio.is_empty()));
+            let Ok(transcript) = self.sequential(read, &mut |_, _| {});
+            return transcript;
+        }
+        let task = task.filter(|task| self.start(language, Some(task)).is_ok());
+        let given = language.filter(|code| self.start(Some(code), task).is_ok());
+        let given = given.map(|code| Some(DetectedLanguage { code: code.to_owned(), probability: None }));
+        let mut language = given.or_else(|| self.known_language());
+        let mut transcript = Transcript { samples: audio.len(), ..Transcript::default() };
+        let mut first = true;
+        for pieces in self.divided(audio).chunks(self.options.batch_size) {
+            let waiting = pieces.iter().map(|piece| Waiting {
+                recording: 0,
+                first: std::mem::take(&mut first),
+                piece: piece.clone(),
+                language: language.clone(),
+            });
+            for (found, segment) in self.windows(waiting.collect(), task) {
+                language.get_or_insert(found);
+                transcript.segments.extend(segment);
+            }
+        }
+        transcript.language = language.flatten();
+        transcript
+    }
+
+    /// Whether one window after the other is decoded.
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.reader().is_none() && self.options.segmentation == Segmentation::Timestamps
+    }
+
+    /// Returns the division of a recording into pieces.
+    pub(crate) fn divider(&self) -> Divider<'_> {
+        Divider::new(&self.reading, &self.options, || self.vad.get_or_init(VadNetwork::new))
+    }
+
+    fn divided(&self, audio: &[f32]) -> Vec<AudioPiece> {
+        let mut divider = self.divider();
+        let mut pieces = divider.push(audio);
+        pieces.extend(divider.finish());
+        pieces
+    }
+
+    /// Returns the length of the model's window, in samples.
+    pub(crate) fn window(&self) -> usize {
+        self.reading.window
+    }
+
+    /// Cuts longer audio into pieces that fit the model's window.
+    pub(crate) fn pieces(&self, audio: &[f32]) -> Vec<Piece> {
+        self.reading.pieces(audio)
+    }
+
+    /// Transcribes samples that fit the window.
+    pub(crate) fn segment(&self, audio: &[f32], samples: Range<usize>, begins_word: bool) -> Segment {
+        let piece = AudioPiece { audio: audio[samples.clone()].to_vec(), parts: vec![samples.clone()], begins_word };
+        let language = self.known_language();
+        let decoded = self.windows(vec![Waiting { recording: 0, first: true, piece, language }], None);
+        decoded.into_iter().find_map(|(_, segment)| segment).unwrap_or(Segment {
+            samples,
+            begins_word,
+            ..Segment::default()
+        })
+    }
+
+    /// Decodes pieces together. Returns each one's language, and its segment unless it has no speech.
+    pub(crate) fn windows(
+        &self,
+        waiting: Vec<Waiting>,
+        task: Option<&str>,
+    ) -> Vec<(Option<DetectedLanguage>, Option<Segment>)> {
+        let states = self.encode(&waiting.iter().map(|waiting| waiting.piece.audio.as_slice()).collect::<Vec<_>>());
+        let unknown = waiting.iter().any(|waiting| waiting.language.is_none());
+        let detected = if unknown { self.detect(states.clone()) } else { Vec::new() };
+        // Pieces of the recording whose first one is in this batch too have the language of that one.
+        let language_of = |row: usize| match &waiting[row].language {
+            Some(known) => known.clone(),
+            None => {
+                let first = waiting.iter().position(|other| other.recording == waiting[row].recording);
+                detected.get(first.unwrap_or(row)).cloned()
+            }
+        };
+        let languages: Vec<Option<DetectedLanguage>> = (0..waiting.len()).map(language_of).collect();
+        let prompts = waiting.iter().zip(&languages).map(|(waiting, language)| {
+            // A language that was detected is in the vocabulary, one that was given was checked.
+            let start = self.start(language.as_ref().map(|language| language.code.as_str()), task).unwrap_or_default();
+            self.prompt(&self.parts.initial, &start, waiting.first)
+        });
+        let prompts: Vec<Vec<u32>> = prompts.collect();
+        let pieces: Vec<AudioPiece> = waiting.into_iter().map(|waiting| waiting.piece).collect();
+        let codes: Vec<Option<&str>> =
+            languages.iter().map(|language| language.as_ref().map(|language| language.code.as_str())).collect();
+        let segments = self.decoded(&pieces, states, &prompts, &codes);
+        languages.into_iter().zip(segments).collect()
+    }
+
+    fn decoded(
+        &self,
+        pieces: &[AudioPiece],
+        states: Tensor<3>,
+        prompts: &[Vec<u32>],
+        languages: &[Option<&str>],
+    ) -> Vec<Option<Segment>> {
+        let mut decoded = self.decode(&states, prompts, false);
+        for ((decoded, piece), prompt) in decoded.iter_mut().zip(pieces).zip(prompts) {
+            self.read_signal_alone(decoded, &piece.audio, prompt);
+        }
+        let words =
+            if self.options.words { self.words(pieces, states, prompts, languages, &decoded) } else { Vec::new() };
+        let mut words = words.into_iter();
+        let segments = decoded.into_iter().zip(pieces).map(|(decoded, piece)| {
+            let words = words.next().unwrap_or_default();
+            if self.is_silent(&decoded) {
+                return None;
+            }
+            let place = |seconds: f64| piece.place((seconds * f64::from(SAMPLE_RATE)).round() as usize);
+            let words = words.into_iter().map(|word| Word::placed(word, place)).collect();
+            Some(self.segment_of(decoded, piece.samples(), piece.begins_word, words))
+        });
+        segments.collect()
+    }
+
+    fn words(
+        &self,
+        pieces: &[AudioPiece],
+        states: Tensor<3>,
+        prompts: &[Vec<u32>],
+        languages: &[Option<&str>],
+        decoded: &[Decoded],
+    ) -> Vec<Vec<TimedWord>> {
+        let starts: Vec<&[u32]> = prompts.iter().map(|prompt| self.without_context(prompt)).collect();
+        let texts = decoded.iter().zip(pieces).zip(starts.iter().zip(languages)).map(
+            |((decoded, piece), (prompt, language))| WindowText {
+                prompt,
+                tokens: decoded.generated.tokens.clone(),
+                log_probs: decoded.generated.log_probs.clone(),
+                frames: frames(piece.audio.len()),
+                language: *language,
+            },
+        );
+        timed_words(&self.whisper, states, &texts.collect::<Vec<_>>())
+    }
+
+    /// Returns the part of a prompt after its context.
+    fn without_context<'a>(&self, prompt: &'a [u32]) -> &'a [u32] {
+        let start = prompt.iter().position(|token| *token == self.whisper.tokenizer.start());
+        &prompt[start.unwrap_or_default()..]
+    }
+
+    /// Returns the segment of a window's tokens.
+    pub(crate) fn segment_of(
+        &self,
+        decoded: Decoded,
+        samples: Range<usize>,
+        begins_word: bool,
+        words: Vec<Word>,
+    ) -> Segment {
+        Segment {
+            samples,
+            characters: self.characters(&decoded.generated.tokens, &decoded.generated.log_probs),
+            begins_word,
+            words,
+            temperature: decoded.temperature,
+            mean_log_prob: decoded.generated.mean_log_prob(),
+            compression_ratio: decoded.compression_ratio,
+            no_speech: decoded.generated.no_speech,
+            tokens: decoded.generated.tokens,
+        }
+    }
+
+    /// Returns the characters of tokens, each with the probability of the token that completes it, without surrounding
+    /// spaces.
+    pub(crate) fn characters(&self, tokens: &[u32], log_probs: &[f32]) -> Vec<(char, f32)> {
+        let begin = self.whisper.tokenizer.timestamp_begin();
+        let (tokens, probabilities): (Vec<u32>, Vec<f32>) = tokens
+            .iter()
+            .zip(log_probs)
+            .filter(|(token, _)| **token < begin)
+            .map(|(token, log_prob)| (*token, log_prob.exp()))
+            .unzip();
+        let text = self.whisper.tokenizer.decode(&tokens);
+        let so_far = (1..=tokens.len()).map(|count| self.whisper.tokenizer.decode(&tokens[..count]));
+        let characters = with_confidences(&text, so_far.zip(probabilities));
+        let is_text = |(character, _): &(char, f32)| !character.is_whitespace();
+        let first = characters.iter().position(is_text).unwrap_or(characters.len());
+        let last = characters.iter().rposition(is_text).map_or(first, |last| last + 1);
+        characters[first..last].to_vec()
+    }
+
+    /// Returns a checksum of everything besides the audio that its texts depend on: the values of the weights (not
+    /// their file, nor whether they are trained), dimensions, vocabulary, prompt and decoding settings. The device is
+    /// not part of it, so that a run that is resumed on another device finds earlier transcriptions.
+    pub fn fingerprint(&self) -> String {
+        let whisper = &self.whisper;
+        let weights = frozen_checksum(&whisper.model.clone().no_grad());
+        let threshold = whisper.generation.logprob_threshold.map(|least| format!(" {least}")).unwrap_or_default();
+        let rest = format!("{:?} {:?} {:?}{threshold}", whisper.config, self.options, whisper.generate_options());
+        let rest = Sha256::new().chain_update(whisper.tokenizer.to_bytes()).chain_update(rest);
+        format!("{weights:08x} {:x}", rest.finalize())
+    }
+}
+
+impl Word {
+    /// Returns a window's word at its place in the recording, given by `place`, in samples.
+    pub(crate) fn placed(word: TimedWord, place: impl Fn(f64) -> usize) -> Self {
+        let [start, end] = [word.start, word.end].map(|at| place(at) as f64 / f64::from(SAMPLE_RATE));
+        Self { text: word.text, start, end, probability: word.probability }
+    }
+}
+
+/// Number of the encoder's frames, of 20 ms, with audio.
+pub(crate) fn frames(samples: usize) -> usize {
+    samples.div_ceil(SAMPLE_RATE as usize / 50)
+}
+
+/// Returns the characters of a text, each with the confidence of the token that completes it. `so_far` is the text of
+/// the tokens up to and including each token, with its confidence. There an incomplete character is decoded differently
+/// or not at all.
+fn with_confidences(text: &str, so_far: impl Iterator<Item = (String, f32)>) -> Vec<(char, f32)> {
+    let mut characters = Vec::new();
+    for (spelled, confidence) in so_far {
+        let complete = text.chars().zip(spelled.chars()).take_while(|(due, found)| due == found);
+        let new = complete.skip(characters.len()).map(|(character, _)| (character, confidence));
+        characters.extend(new.collect::<Vec<_>>());
+    }
+    characters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_confidences;
+
+    #[test]
+    fn a_character_has_the_confidence_of_the_token_that_completes_it() {
+        let so_far = [("a", 0.9), ("a\u{fffd}", 0.5), ("aé", 0.4), ("aé bc", 0.3)];
+        let found = with_confidences("aé bc", so_far.map(|(text, p)| (text.to_owned(), p)).into_iter());
+        assert_eq!(found, [('a', 0.9), ('é', 0.4), (' ', 0.3), ('b', 0.3), ('c', 0.3)]);
+    }
+}

@@ -1,0 +1,7 @@
+//! Voice activity: where in a recording somebody speaks.
+
+mod network;
+mod speech;
+
+pub use network::{FRAME, VadNetwork, VadState};
+pub use speech::{SpeechFinder, VadOptions, speech};

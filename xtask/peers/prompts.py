@@ -1,0 +1,83 @@
+"""Recordings whose text and boundaries are known, put together from Asterisk's spoken prompts.
+
+apt-get install asterisk-core-sounds-en-g722 asterisk-core-sounds-en
+pip install av numpy soundfile
+python prompts.py OUT [--minutes 10] [--clips 200]
+
+Writes OUT/clips/*.wav with OUT/clips/manifest.csv, OUT/long.wav, and OUT/long.json: for each prompt in long.wav its text, and
+where it begins and ends, in seconds. Prompts are separated by pauses of 0.3 to 2 seconds, drawn with a seed.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import random
+import re
+from pathlib import Path
+
+import av
+import numpy as np
+import soundfile
+
+SOUNDS = Path("/usr/share/asterisk/sounds/en_US_f_Allison")
+TEXTS = Path("/usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz")
+RATE = 16000
+
+
+def decoded(path):
+    with av.open(str(path), format="g722") as container:
+        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
+    return np.concatenate(frames).astype(np.float32) / 32768
+
+
+def trimmed(audio):
+    """Without the silence around it: frames of 10 ms more than 40 dB below the loudest."""
+    frames = audio[: len(audio) // 160 * 160].reshape(-1, 160)
+    levels = np.sqrt((frames**2).mean(axis=1) + 1e-12)
+    loud = np.flatnonzero(levels > levels.max() * 0.01)
+    return audio[loud[0] * 160 : (loud[-1] + 1) * 160]
+
+
+def prompts():
+    for line in gzip.open(TEXTS, "rt", encoding="utf-8", errors="replace"):
+        name, _, text = line.strip().partition(":")
+        text = text.strip()
+        path = SOUNDS / f"{name}.g722"
+        # Notes in brackets are not spoken.
+        if line.startswith(";") or not path.is_file() or re.search(r"[\[\]()<>]", text) or len(text.split()) < 3:
+            continue
+        yield name.replace("/", "_"), text, trimmed(decoded(path))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--clips", type=int, default=200)
+    arguments = parser.parse_args()
+    draw = random.Random(0)
+    every = list(prompts())
+    draw.shuffle(every)
+    clips = arguments.out / "clips"
+    clips.mkdir(parents=True, exist_ok=True)
+    with open(clips / "manifest.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "text"])
+        for name, text, audio in every[: arguments.clips]:
+            soundfile.write(clips / f"{name}.wav", audio, RATE, subtype="PCM_16")
+            rows.writerow([f"{name}.wav", text])
+    parts, spans, at = [], [], 0
+    while at < arguments.minutes * 60 * RATE:
+        name, text, audio = every[len(spans) % len(every)]
+        pause = np.zeros(int(draw.uniform(0.3, 2.0) * RATE), np.float32)
+        start = at + len(pause)
+        at = start + len(audio)
+        spans.append({"text": text, "start": start / RATE, "end": at / RATE})
+        parts += [pause, audio]
+    soundfile.write(arguments.out / "long.wav", np.concatenate(parts), RATE, subtype="PCM_16")
+    (arguments.out / "long.json").write_text(json.dumps(spans, indent=1))
+    print(f"{len(every)} prompts; long.wav: {at / RATE:.0f} s, {len(spans)} prompts")
+
+
+main()
