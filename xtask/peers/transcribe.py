@@ -4,7 +4,8 @@
     python transcribe.py OUT --model FOLDER [--programs openai,faster-float32,...] [--undertone ../../target/release/undertone]
                              [--rounds 3] [--options "--segmentation timestamps"] [--json FILE]
 
-FOLDER is an English-only Whisper in Hugging Face's layout. A round has every program transcribe OUT/long.wav and the clips of
+FOLDER is an English-only Whisper in Hugging Face's layout, at 16 kHz as the recordings are. Its generation_config.json should
+suppress OpenAI's tokens, as theirs do. A round has every program transcribe OUT/long.wav and the clips of
 OUT/clips, in a process of its own and by turns; the median of the rounds' seconds is reported, without loading the model where
 a program says how long that took. Errors are those of words after openai-whisper's normaliser; times of words are compared
 with the prompts' true boundaries: the first word's start and the last word's end of each prompt.
@@ -76,7 +77,8 @@ def openai_model(folder):
     state.pop("proj_out.weight", None)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all("mask" in name or "alignment" in name for name in missing), (missing, unexpected)
-    heads = json.loads((folder / "generation_config.json").read_text()).get("alignment_heads")
+    settings = folder / "generation_config.json"
+    heads = json.loads(settings.read_text()).get("alignment_heads") if settings.is_file() else None
     if heads:
         mask = torch.zeros(config["decoder_layers"], config["decoder_attention_heads"], dtype=torch.bool)
         for layer, head in heads:
@@ -89,12 +91,16 @@ def run_openai(folder, files, words, beam):
     import torch
     import whisper
 
+    import soundfile
+
     torch.set_num_threads(THREADS)
     model = openai_model(folder)
     for file in files:
         begun = time.monotonic()
+        # It would have ffmpeg decode the file.
+        audio = soundfile.read(file, dtype="float32")[0]
         found = whisper.transcribe(
-            model, str(file), language="en", fp16=False, word_timestamps=words, beam_size=beam, best_of=5, temperature=TEMPERATURES
+            model, audio, language="en", fp16=False, word_timestamps=words, beam_size=beam, best_of=5, temperature=TEMPERATURES
         )
         yield file, time.monotonic() - begun, found["segments"]
 

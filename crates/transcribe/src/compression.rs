@@ -19,7 +19,7 @@ mod tests {
     #[test]
     fn what_repeats_itself_compresses_well() {
         assert!(compression_ratio("And so my fellow Americans, ask not what your country can do for you.") < 1.2);
-        assert!(compression_ratio(&"thank you ".repeat(30)) > 10.0);
+        assert!(compression_ratio(&"thank you ".repeat(30)) > 5.0);
         assert_eq!(compression_ratio(""), 0.0);
     }
 }

@@ -66,7 +66,8 @@ struct Parts {
 /// Divides the tokens of a window of `length` samples at their timestamps, from token `begin` on.
 fn parts(tokens: &[u32], begin: u32, length: usize) -> Parts {
     let is_time: Vec<bool> = tokens.iter().map(|token| *token >= begin).collect();
-    let time = |index: usize| (tokens[index] - begin) as usize * STEP;
+    // A model may write a time after the end of the audio.
+    let time = |index: usize| ((tokens[index] - begin) as usize * STEP).min(length);
     let ends_in_silence = is_time.len() >= 2 && is_time.ends_with(&[false, true]);
     let mut cuts: Vec<usize> = (1..tokens.len()).filter(|index| is_time[index - 1] && is_time[*index]).collect();
     if cuts.is_empty() {

@@ -113,8 +113,7 @@ fn windows_follow_the_timestamps_to_the_end() {
         let transcript = transcriber(options).expect("ready").transcript(&noise(100_000));
         assert_eq!(transcript.samples, 100_000);
         let times: Vec<_> = transcript.segments.iter().map(|segment| segment.samples.clone()).collect();
-        assert!(times.iter().all(|range| range.start < range.end && range.end <= 100_000 + 32_000), "{times:?}");
-        assert!(times.is_sorted_by_key(|range| range.start), "{times:?}");
+        assert!(times.iter().all(|range| range.start < range.end && range.end <= 100_000), "{times:?}");
     }
 }
 

@@ -265,14 +265,14 @@ mod tests {
     fn what_is_no_audio_is_refused() {
         let text = b"root:x:0:0:root:/root:/bin/bash\n".repeat(9);
         let samples: Vec<u8> = (0..500_i16).flat_map(|n| (n * 7).to_le_bytes()).collect();
-        let aiff = [b"FORM\0\0\0\x20AIFFCOMM".to_vec(), vec![0; 100]].concat();
+        let amr = [b"#!AMR\n".to_vec(), vec![0; 100]].concat();
         for (bytes, rate, culprit) in [
             (text.clone(), None, "it is text"),
             (text, Some(8_000), "it is text"),
             (samples, None, "`--rate 16000`"),
-            (aiff, None, "it is AIFF"),
+            (amr, None, "it is AMR"),
             ([b"RF64\xff\xff\xff\xffWAVEds64".to_vec(), vec![0; 100]].concat(), None, "it is RF64"),
-            ([b"caff\0\x01\0\0desc".to_vec(), vec![0; 100]].concat(), None, "it is CAF"),
+            ([b"caff\0\x01\0\0desc".to_vec(), vec![0; 100]].concat(), None, "caf: "),
             ([b"riff\x2e\x91\xcf\x11".to_vec(), vec![0; 100]].concat(), None, "it is Wave64"),
             (Vec::new(), None, "no audio"),
             (Vec::new(), Some(8_000), "no audio"),

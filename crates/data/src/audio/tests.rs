@@ -373,8 +373,10 @@ fn videos_and_what_phones_record_are_read() {
         let power = |audio: &[f32]| audio.iter().map(|sample| sample * sample).sum::<f32>();
         let change = power(&found) / power(&tone);
         assert!((0.8..1.2).contains(&change), "{name}: its power changed by a factor of {change}");
-        let part = stored.load(Some(0.25), Some(0.5)).unwrap();
-        assert!(worst(&part, &found[4_000..8_000]) < 1e-3, "{name}: a part of it is another part");
+        let part = stored.load(Some(0.2), Some(0.6)).unwrap();
+        // At its ends a part that is resampled rings.
+        let error = worst(&part[800..5_600], &found[4_000..8_800]);
+        assert!(error < 1e-3, "{name}: a part of it is another part: {error}");
         let counted = stored.counted_seconds().unwrap();
         assert!((counted - found.len() as f64 / 16_000.0).abs() < 0.15, "{name}: {counted}");
     }

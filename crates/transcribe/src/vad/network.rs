@@ -19,7 +19,7 @@ const WINDOWS: usize = (CONTEXT + FRAME + MIRRORED - WINDOW) / STRIDE + 1;
 /// Size of the recurrent state.
 const STATE: usize = 128;
 
-/// Weights, MIT licence (`silero-vad/LICENSE`), of silero-vad 6.2.
+/// Weights of silero-vad 6.2 (`silero-vad/convert.py`), MIT licence (`silero-vad/LICENSE`).
 const WEIGHTS: &[u8] = include_bytes!("../../silero-vad/silero_vad_16k.safetensors");
 
 /// Silero's network for voice activity (Silero Team, 2021), for audio of 16 kHz.

@@ -135,7 +135,7 @@ impl<'a> SpeechFinder<'a> {
         self.probabilities.push((at, probability));
         if probability < threshold - HYSTERESIS {
             let silent = *self.silent_since.get_or_insert(at);
-            if self.read - silent >= self.samples(self.options.min_silence_s) {
+            if at - silent >= self.samples(self.options.min_silence_s) {
                 self.speaking_since = None;
                 self.silent_since = None;
                 self.over(start..silent, found);

@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn tokens_begin_where_their_weights_begin() {
-        let weights = [[3.0, 3.0, 0.0, 0.0, 0.0], [0.0, 0.0, 3.0, 0.0, 0.0], [0.0, 0.0, 0.0, 3.0, 3.0]];
+        let weights = [[3.0, 3.0, -1.0, -1.0, -1.0], [-1.0, -1.0, 3.0, -1.0, -1.0], [-1.0, -1.0, -1.0, 3.0, 3.0]];
         assert_eq!(starts(&weights.concat(), 5), [0, 2, 3]);
     }
 

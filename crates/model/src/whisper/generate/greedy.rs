@@ -156,7 +156,7 @@ mod tests {
         let shares = |temperature: f64| {
             let mut counts = [0_usize; 4];
             for step in 0..1000 {
-                counts[drawn(&row, temperature, f64::from(step) / 1000.0)] += 1;
+                counts[drawn(&row, temperature, (f64::from(step) + 0.5) / 1000.0)] += 1;
             }
             counts
         };
