@@ -117,8 +117,8 @@ fn words_over_recordings_without_text_are_hallucinated() {
     assert_eq!(compared.keys().collect::<Vec<_>>(), ["hallucinated_words_per_minute", "loss"], "{noise}");
     assert_eq!(noise["hallucinated_words_per_minute"], words, "{noise}");
     assert!(noise["cer"].is_null(), "{noise}");
-    let train = ["train", "--config", "tiny.yaml", "--set", "data.train={path: noise.csv}"];
-    place.run(&train).assert_refusal(&["none of 2 recordings has a text"]);
+    place.write_experiment("path: noise.csv");
+    place.run(&["train", "--config", "tiny.yaml"]).assert_refusal(&["none of 2 recordings has a text"]);
 }
 
 #[test]
