@@ -52,11 +52,9 @@ pub fn evaluate_run(experiment: &Experiment, split: Split, kind: RouterKind) -> 
 /// When no phase has finished, no sample has what results are grouped by, or data, device or files fail.
 pub fn analyze(experiment: &Experiment, split: Split, by: &[String]) -> Result<Report, RunError> {
     check_tasks(experiment)?;
-    let experiment = &{
-        let mut experiment = experiment.clone();
-        keep(&mut experiment, by);
-        experiment
-    };
+    let mut experiment = experiment.clone();
+    keep(&mut experiment, by);
+    let experiment = &experiment;
     let setup = Setup::new(experiment)?;
     let (newest, model) = newest(&setup)?;
     let tasks = &experiment.tasks;
