@@ -74,14 +74,20 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
         let extra = if baseline == "shared" { 4 * (16 + 16) } else { 0 };
         assert_eq!(summary["parameters"]["trainable"], parameters + extra, "{baseline}");
     }
-    let analysis = place.run(&["analyze", "--run", "runs/two"]);
+    let analysis = place.run(&["analyze", "--run", "runs/two", "--by", "duration"]);
     assert_eq!(analysis.status, Some(0), "{analysis:?}");
+    let evaluation = json(&place, "runs/two/evaluation.json");
+    assert_eq!(evaluation["groups"][1]["task"], "high", "{evaluation}");
+    assert!(analysis.stdout.contains("| high: duration | Samples |"), "{}", analysis.stdout);
+    let interval = &json(&place, "runs/two/metrics.json")["rows"][0]["intervals"]["low"]["cer"];
+    assert!(interval[0].as_f64() <= interval[1].as_f64() && interval[0].is_number(), "{interval}");
     for router in ["learned", "oracle", "uniform", "random", "head only", "shared adapter"] {
         assert!(analysis.stdout.contains(router), "{router} is not in {}", analysis.stdout);
     }
     let page = |name: &str| std::fs::read_to_string(place.path("runs/two").join(name)).expect(name);
     let report = page("report.html");
     assert!(report.contains("<svg") && report.contains("href=\"phase1/low/report.html\""), "{report}");
+    assert!(report.contains("low: by duration") && report.contains("<small>["), "groups and intervals: {report}");
     assert!(page("phase1/low/report.html").contains("href=\"../../report.html\""), "the stage leads back");
     assert!(place.path("runs/two/phase2/environment.json").is_file());
     std::fs::remove_file(place.path("runs/two/phase3/report.html")).expect("a page");

@@ -145,8 +145,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
         assert_eq!(answer["task"].as_str(), Some(*widest), "{answer}");
     }
     // One task of a stage that has a head for each answers by its own, and what is found of it is what `analyze` finds.
-    let cells = |line: &str| line.split('|').map(|cell| cell.trim().replace('*', "")).collect::<Vec<_>>();
-    let table: Vec<Vec<String>> = analysis.stdout.lines().filter(|line| line.starts_with('|')).map(cells).collect();
+    let table = table(&analysis.stdout);
     for (column, stage) in [("shared adapter", "shared"), ("full fine-tuning", "full")] {
         let column = table[0].iter().position(|cell| cell == column).expect("a column");
         let run = format!("runs/four/baselines/{stage}");
@@ -156,7 +155,9 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
             let scores: Value =
                 serde_json::from_str(judged.stdout.trim()).unwrap_or_else(|e| panic!("{e}: {judged:?}"));
             let score = scores[format!("{task}.{metric}")].as_f64().expect("a score");
-            assert_eq!(format!("{score:.4}"), row[column], "{stage} on {task}: {scores}");
+            let [low, high] = [0, 1].map(|end| scores["intervals"][format!("{task}.{metric}")][end].as_f64());
+            let interval = low.zip(high).map_or(String::new(), |(low, high)| format!(" [{low:.4}, {high:.4}]"));
+            assert_eq!(format!("{score:.4}{interval}"), row[column], "{stage} on {task}: {scores}");
             let text = ["--text", "hello world", "--context", "a hello and b"];
             let answer = place.run(&[&["predict", "--run", &run, "--task", task][..], &text].concat());
             let is_label = ["bad", "good"].contains(&answer.stdout.trim());
@@ -267,11 +268,15 @@ fn what_needs_no_model_has_no_loss() {
     let place = place();
     trained(&place, &["--phase", "1", "--set", "tasks.turn.metrics=[bleu, loss]"]);
     let analysis = place.run(&["analyze", "--run", "runs/four"]);
-    let last_cell = |row: &str| {
-        let line = analysis.stdout.lines().find(|line| line.starts_with(&format!("| {row} "))).expect("a row");
-        line.trim_matches('|').rsplit('|').next().unwrap_or_default().trim().trim_matches('*').to_owned()
-    };
-    assert_eq!(last_cell("Router"), "turn: loss ↓");
-    assert!(last_cell("oracle").parse::<f64>().is_ok_and(|loss| loss > 0.0), "{}", analysis.stdout);
-    assert_eq!(["copy, majority", "lead sentence"].map(last_cell), ["–", "–"]);
+    let table = table(&analysis.stdout);
+    let losses = table.iter().find(|row| row[1] == "turn: loss ↓").expect("a row");
+    let of = |router: &str| losses[table[0].iter().position(|cell| cell == router).expect("a column")].as_str();
+    assert!(of("oracle").parse::<f64>().is_ok_and(|loss| loss > 0.0), "{}", analysis.stdout);
+    assert_eq!(["copy, majority", "lead sentence"].map(of), ["–", "–"]);
+}
+
+/// The cells of a table, without what marks the best; the first one of each row is empty.
+fn table(stdout: &str) -> Vec<Vec<String>> {
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().replace('*', "")).collect();
+    stdout.lines().filter(|line| line.starts_with('|')).map(cells).collect()
 }

@@ -10,6 +10,7 @@ mod data_check;
 mod dynamo;
 mod dynamo_text;
 mod ebook2cw;
+mod evaluation;
 mod exchange;
 mod fakecuda;
 mod folder;

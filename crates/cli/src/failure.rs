@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use undertone::phases::RunError;
+use undertone::report::ReportError;
 use undertone::train::BackendFailure;
 
 /// Reason why a command ended early.
@@ -56,6 +57,11 @@ impl Failure {
                 format!("the device failed: {reason}; check its driver, or use `--device cpu`")
             }
         })
+    }
+
+    /// Returns the failure for the error of a report.
+    pub fn of_report(error: ReportError) -> Self {
+        if error.is_bad_input() { Self::bad_input(error) } else { Self::Machine(error.to_string()) }
     }
 
     /// Returns the failure for the error of a run. An interruption is only logged, because it is not an error.

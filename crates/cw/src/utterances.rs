@@ -1,7 +1,9 @@
 //! The synthesiser as a source that configurations can select by name.
 
-use super::{CwConfig, CwSynth, CwTask, ELEMENT_CLASSES, MorseReader, RadioEffect, morse, timing};
+use super::{CwConfig, CwInfo, CwSynth, CwTask, ELEMENT_CLASSES, MorseReader, RadioEffect, morse, timing};
 use schemars::{Schema, SchemaGenerator};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use undertone_data::augment;
 use undertone_data::loader::{Dataset, SampleError};
@@ -75,6 +77,22 @@ impl SpeechSource for MorseSource {
     }
 }
 
+/// What results can be grouped by: `snr_db`, which a clip without noise has not, and of a clip with a sender `wpm`,
+/// `pitch_hz` and the kind of its text, `source`.
+fn columns(info: &CwInfo) -> BTreeMap<String, String> {
+    let sender = info.source.as_ref().and_then(|source| serde_json::to_value(source).ok());
+    let name = sender.as_ref().and_then(Value::as_str);
+    [
+        ("snr_db", info.snr_db.map(|snr| format!("{snr:.1}"))),
+        ("wpm", sender.as_ref().map(|_| format!("{:.1}", info.wpm))),
+        ("pitch_hz", sender.as_ref().map(|_| format!("{:.0}", info.pitch_hz))),
+        ("source", name.map(str::to_owned)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .collect()
+}
+
 struct Clips {
     synth: CwSynth,
     samples: usize,
@@ -89,7 +107,8 @@ impl Dataset for Clips {
 
     fn get(&self, index: usize, epoch: u64) -> Result<Utterance, SampleError> {
         let clip = self.synth.sample(epoch.wrapping_mul(self.samples as u64).wrapping_add(index as u64));
-        Ok(Utterance { audio: clip.audio, text: clip.text, timing: Some(timing(&clip.marks)) })
+        let (timing, columns) = (Some(timing(&clip.marks)), columns(&clip.info));
+        Ok(Utterance { audio: clip.audio, text: clip.text, timing, columns })
     }
 
     fn name(&self, index: usize) -> String {
@@ -115,6 +134,8 @@ mod tests {
         let expected = CwSynth::new(CwConfig::default(), 42).unwrap().sample(2 * 4 + 3);
         let clip = clips.get(3, 2).unwrap();
         assert_eq!((clips.len(), clip.audio, clip.text), (4, expected.audio, expected.text));
+        assert_eq!(clip.columns["wpm"], format!("{:.1}", expected.info.wpm));
+        assert_eq!(clip.columns.get("snr_db").cloned(), expected.info.snr_db.map(|snr| format!("{snr:.1}")));
         assert_eq!((clips.name(3), clips.length(3)), ("cw 3".to_owned(), Some(8.0)));
     }
 

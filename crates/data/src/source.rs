@@ -50,6 +50,7 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use schemars::{Schema, SchemaGenerator};
@@ -70,12 +71,14 @@ pub struct Utterance {
     pub text: String,
     /// Timing of the transcript, if the source knows it: targets of `loss.alignment`.
     pub timing: Option<Timing>,
+    /// What else is known about it, by name, such as `snr_db`: results can be grouped by it.
+    pub columns: BTreeMap<String, String>,
 }
 
 impl Utterance {
     /// Returns an utterance without timing.
     pub fn new(audio: Vec<f32>, text: impl Into<String>) -> Self {
-        Self { audio, text: text.into(), timing: None }
+        Self { audio, text: text.into(), ..Self::default() }
     }
 }
 

@@ -59,6 +59,13 @@ impl ErrorRate {
         Self { edits: levenshtein(reference, hypothesis), length: reference.len() }
     }
 
+    /// Number of reference symbols that the hypotheses have, too.
+    ///
+    /// Hits, substitutions and deletions add up to the length; insertions come on top.
+    pub fn hits(&self) -> usize {
+        self.length - self.edits.substitutions - self.edits.deletions
+    }
+
     /// Edits per reference symbol; `None` if there is no reference symbol.
     pub fn rate(&self) -> Option<f64> {
         (self.length > 0).then(|| self.edits.total() as f64 / self.length as f64)
@@ -155,12 +162,14 @@ mod tests {
 
     use super::*;
 
-    /// substitutions, insertions, deletions, length
+    /// Hits, substitutions, deletions, insertions.
     type Counts = (usize, usize, usize, usize);
 
     #[derive(Deserialize)]
     struct Fixture {
         pairs: Vec<Pair>,
+        corpus_words: Counts,
+        corpus_chars: Counts,
         corpus_wer: f64,
         corpus_cer: f64,
     }
@@ -175,7 +184,7 @@ mod tests {
 
     fn counts(rate: ErrorRate) -> Counts {
         let Edits { substitutions, insertions, deletions } = rate.edits;
-        (substitutions, insertions, deletions, rate.length)
+        (rate.hits(), substitutions, deletions, insertions)
     }
 
     #[test]
@@ -190,6 +199,7 @@ mod tests {
             words += word;
             chars += char;
         }
+        assert_eq!((counts(words), counts(chars)), (fixture.corpus_words, fixture.corpus_chars));
         assert!((words.rate().unwrap() - fixture.corpus_wer).abs() < 1e-12);
         assert!((chars.rate().unwrap() - fixture.corpus_cer).abs() < 1e-12);
     }
@@ -197,7 +207,7 @@ mod tests {
     #[test]
     fn an_empty_reference_counts_insertions_and_no_length() {
         let empty = wer(" ", "two words");
-        assert_eq!(counts(empty), (0, 2, 0, 0));
+        assert_eq!((counts(empty), empty.length), ((0, 0, 0, 2), 0));
         assert_eq!(empty.rate(), None);
         assert_eq!(wer("", "").rate(), None);
         assert_eq!((empty + wer("a b c d", "a b c d")).rate(), Some(0.5));
@@ -223,6 +233,7 @@ mod tests {
             prop_assert_eq!(rate.edits.total(), distance(&left, &right));
             prop_assert_eq!(right.len() + rate.edits.deletions, left.len() + rate.edits.insertions);
             prop_assert_eq!(cer(&b, &a).edits.total(), rate.edits.total());
+            prop_assert_eq!(rate.hits() + rate.edits.substitutions + rate.edits.insertions, right.len());
         }
     }
 }

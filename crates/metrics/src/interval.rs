@@ -67,15 +67,18 @@ impl<T: Clone + Default + AddAssign> SampleScores<T> {
         self.samples.is_empty()
     }
 
+    /// Sum of the scores of some samples, each as often as its index is given.
+    pub fn sum_of(&self, samples: &mut dyn Iterator<Item = usize>) -> T {
+        let mut sum = T::default();
+        samples.for_each(|index| sum += self.samples[index].clone());
+        sum
+    }
+
     /// Confidence interval of `metric`, a value of the score of all samples. `None` with fewer than two samples, or if
     /// the metric has no value. The same samples in the same order give the same interval.
     pub fn interval(&self, metric: impl Fn(&T) -> Option<f64>) -> Option<Interval> {
         metric(&self.sum)?;
-        bootstrap(self.samples.len(), |drawn| {
-            let mut sum = T::default();
-            drawn.for_each(|index| sum += self.samples[index].clone());
-            metric(&sum)
-        })
+        bootstrap(self.samples.len(), |drawn| metric(&self.sum_of(drawn)))
     }
 }
 
@@ -85,19 +88,28 @@ pub fn bootstrap(samples: usize, metric: impl Fn(&mut dyn Iterator<Item = usize>
     if samples < 2 {
         return None;
     }
+    Interval::of(corpora(samples).filter_map(|drawn| metric(&mut drawn.iter().copied())))
+}
+
+/// Draws the samples of each corpus, always the same ones for the same number of samples.
+pub(crate) fn corpora(samples: usize) -> impl Iterator<Item = Vec<usize>> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut values: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| {
-            // Lemire, "Fast random integer generation in an interval", 2019, without its rejection: the bias is below
-            // `samples` / 2^64.
-            let mut draw = || ((u128::from(rng.next_u64()) * samples as u128) >> 64) as usize;
-            metric(&mut (0..samples).map(|_| draw())).filter(|value| value.is_finite())
-        })
-        .collect();
-    values.sort_by(f64::total_cmp);
-    let last = values.len().checked_sub(1)?;
-    let cut = (TAIL * values.len() as f64) as usize;
-    Some(Interval { low: values[cut], high: values[last - cut] })
+    // Lemire, "Fast random integer generation in an interval", 2019, without its rejection: the bias is below
+    // `samples` / 2^64.
+    let mut draw = move || ((u128::from(rng.next_u64()) * samples as u128) >> 64) as usize;
+    (0..RESAMPLES).map(move |_| (0..samples).map(|_| draw()).collect())
+}
+
+impl Interval {
+    /// Interval of all values but the lowest and the highest; those that are not finite are left out. `None` without
+    /// any.
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let last = values.len().checked_sub(1)?;
+        let cut = (TAIL * values.len() as f64) as usize;
+        Some(Self { low: values[cut], high: values[last - cut] })
+    }
 }
 
 impl From<[f64; 2]> for Interval {

@@ -3,9 +3,9 @@
 //! Error rates ([`cer`], [`wer`]), overlap of texts ([`rouge`], [`bleu`]), answers to questions ([`squad_v1`],
 //! [`squad_v2`]), labels ([`ConfusionMatrix`]) and entities ([`entities`]) are sums over a corpus: you add the scores
 //! of single samples and take the rate of the whole. Each agrees with the Python package that papers use; tests compare
-//! them. [`registry`] finds text metrics by the names in configurations, and [`direction_of`] says in which direction
+//! them. [`Hallucination`] counts words that were written where nobody spoke. [`registry`] finds text metrics by the names in configurations, and [`direction_of`] says in which direction
 //! each improves. You can register further metrics there. [`SampleScores`] keeps the scores of single samples, for a
-//! confidence interval of the corpus.
+//! confidence interval of the corpus, and [`paired_bootstrap`] compares two systems on the same samples.
 //!
 //! This crate knows no tensor, no model and no data set: it compares texts, labels and spans.
 //!
@@ -25,9 +25,11 @@
 
 mod bleu;
 mod classification;
+mod difference;
 mod direction;
 mod entities;
 mod error_rate;
+mod hallucination;
 mod interval;
 mod porter;
 mod question_answering;
@@ -41,9 +43,11 @@ use std::ops::Add;
 
 pub use bleu::{Bleu, bleu};
 pub use classification::ConfusionMatrix;
+pub use difference::{Difference, paired_bootstrap};
 pub use direction::Direction;
 pub use entities::{EntityCounts, EntityScore, TagError, entities};
 pub use error_rate::{Edits, ErrorRate, cer, wer};
+pub use hallucination::Hallucination;
 pub use interval::{Interval, SampleScores, bootstrap};
 pub use question_answering::{AnswerScore, squad_v1, squad_v2};
 pub use registry::direction_of;

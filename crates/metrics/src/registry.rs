@@ -34,7 +34,7 @@
 //! # Ok::<(), registry::RegistryError>(())
 //! ```
 
-use crate::{Bleu, Direction, ErrorRate, Rouge, bleu, cer, rouge, wer};
+use crate::{Bleu, Direction, ErrorRate, Hallucination, Rouge, bleu, cer, rouge, wer};
 use std::any::TypeId;
 use std::fmt::Debug;
 use undertone_registry::{Kind, NameTaken, Registry};
@@ -195,10 +195,11 @@ pub fn direction_of(metric: &str) -> Option<Direction> {
 
 /// Directions of metrics of other things than texts, and of losses, by their names in logs: those that Undertone
 /// computes, and other common ones.
-const OTHERS: [(&str, Direction); 9] = [
+const OTHERS: [(&str, Direction); 10] = [
     ("loss", Direction::Lower),
     ("error", Direction::Lower),
     ("perplexity", Direction::Lower),
+    (Hallucination::NAME, Direction::Lower),
     ("accuracy", Direction::Higher),
     ("routing_accuracy", Direction::Higher),
     ("macro_f1", Direction::Higher),
@@ -276,6 +277,7 @@ mod tests {
     fn what_is_not_known_has_no_direction() {
         assert_eq!(direction_of("cer"), Some(Direction::Lower));
         assert_eq!(direction_of("copy-fast.bleu"), Some(Direction::Higher));
+        assert_eq!(direction_of("hallucinated_words_per_minute"), Some(Direction::Lower));
         assert_eq!((direction_of("brier"), direction_of(""), direction_of("cer.mine")), (None, None, None));
     }
 

@@ -1,7 +1,7 @@
 //! Collation of samples into batches, in host memory.
 
 use crate::backbone::{SpeechBackbone, SpeechTargets};
-use crate::{Pad, SampleAudio, SpeechSample};
+use crate::{Pad, SampleAudio, SampleFacts, SpeechSample};
 use undertone_data::augment::Augment;
 use undertone_data::features::{FeatureError, LogMel};
 use undertone_data::loader::{Collate, SampleError};
@@ -13,6 +13,8 @@ pub struct SpeechBatch {
     pub names: Vec<String>,
     /// Reference texts of the samples.
     pub texts: Vec<String>,
+    /// What else is known about the samples.
+    pub facts: Vec<SampleFacts>,
     /// Log-mel features, `[batch, bins, frames]`.
     pub mel: Vec<f32>,
     /// Number of mel bins.
@@ -132,6 +134,7 @@ impl Collate<SpeechSample> for SpeechCollate {
         Ok(SpeechBatch {
             names: items.iter().map(|s| s.name.clone()).collect(),
             texts: items.iter().map(|s| s.text.clone()).collect(),
+            facts: items.iter().map(SpeechSample::facts).collect(),
             prompts: items.iter().map(|s| s.tokens[..s.prompt].to_vec()).collect(),
             mel,
             bins,
@@ -166,6 +169,7 @@ mod tests {
             tokens,
             prompt: 2,
             alignment: None,
+            columns: [("speaker".to_owned(), "anna".to_owned())].into(),
             draw: 0,
         }
     }
@@ -182,6 +186,14 @@ mod tests {
         assert_eq!(batch.inputs, [100, 101, 1, 2, 3, 100, 101, 9, 9, 9]);
         assert_eq!(batch.labels, [-100, 1, 2, 3, 9, -100, 9, -100, -100, -100]);
         assert_eq!((batch.frames, batch.mel.len()), (20, 2 * 80 * 20), "3000 samples are padded to 10 positions");
+    }
+
+    #[test]
+    fn what_is_known_about_the_samples_comes_along() {
+        let batch =
+            collate(Pad::Window, Some(9)).collate(vec![sample(8000, &[1]), sample(2000, &[])]).expect("a batch");
+        let seconds: Vec<f64> = batch.facts.iter().map(SampleFacts::seconds).collect();
+        assert_eq!((seconds, batch.facts[1].columns["speaker"].as_str()), (vec![0.5, 0.125], "anna"));
     }
 
     #[test]

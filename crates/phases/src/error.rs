@@ -297,6 +297,40 @@ pub enum RunError {
     /// Audio cannot be read, or a prompt cannot be created.
     #[error(transparent)]
     Input(#[from] TranscribeError),
+    /// No sample has what results are to be grouped by.
+    #[error("no sample has `{by}` to group by: {known}")]
+    NoGroup {
+        /// What was asked for.
+        by: String,
+        /// What can be asked for.
+        known: String,
+    },
+    /// Two models that are compared answered different samples.
+    #[error(
+        "the models cannot be compared, because the samples of `{with}` are others ({reason}): compare models that read the same windows and normalise texts in the same way"
+    )]
+    OtherSamples {
+        /// The other model.
+        with: String,
+        /// First difference.
+        reason: String,
+    },
+    /// A model cannot be compared with this one.
+    #[error("the model cannot be compared with `{with}`: {reason}")]
+    NoRival {
+        /// The other model.
+        with: String,
+        /// Reason, and the remedy.
+        reason: String,
+    },
+    /// A source cannot be evaluated on.
+    #[error("`{data}` cannot be evaluated on: {reason}")]
+    EvaluationData {
+        /// The source.
+        data: String,
+        /// Reason, and the remedy.
+        reason: String,
+    },
     /// A model could not be evaluated.
     #[error("the model cannot be evaluated: {0}")]
     Evaluate(BoxError),

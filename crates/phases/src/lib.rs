@@ -60,5 +60,5 @@ pub use progress::{Progress, Unwatched};
 pub use run::{stage_plan, write_reports};
 pub use session::{Interrupt, Session};
 pub use source_error::SourceError;
-pub use speech::{Listed, SampleAudio, SpeechDataset, SpeechError, SpeechSample};
+pub use speech::{Listed, SampleAudio, SampleFacts, SpeechDataset, SpeechError, SpeechSample};
 pub use streamed::streamed;

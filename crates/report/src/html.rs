@@ -29,6 +29,7 @@ tbody th { font-weight: normal; white-space: nowrap; position: sticky; left: 0; 
 .group { text-align: center; white-space: nowrap; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .best { font-weight: bold; }
+td small { display: block; color: var(--faint); font-weight: normal; }
 .good { color: var(--good); font-weight: bold; }
 .settings td { overflow-wrap: anywhere; min-width: 14rem; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 1.2rem;
@@ -44,6 +45,8 @@ figcaption { color: var(--faint); font-size: .9rem; margin-top: .4rem; max-width
 .examples dd { font-family: ui-monospace, monospace; font-size: .92rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 ins { background: var(--wrong); text-decoration: none; border-radius: 3px; }
 del { background: var(--missing); color: var(--faint); border-radius: 3px; }
+h3 { font-size: 1.05rem; margin: 1.4rem 0 .6rem; overflow-wrap: anywhere; }
+audio { width: 100%; margin-top: .4rem; }
 pre { background: var(--band); border-radius: 8px; padding: 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.4; }
 summary { cursor: pointer; }
 @media (max-width: 600px) { body { padding: 1rem; } th, td { padding: .35rem .5rem; } }

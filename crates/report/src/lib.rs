@@ -2,7 +2,7 @@
 //!
 //! [`write_report`] and [`write_reports`] write `report.html` from the logs of a run or a stage. [`RoutingAnalysis`]
 //! counts how a router distributed a test set over the adapters, [`MetricsTable`] compares routers, and [`pictures`]
-//! draws both. [`monitor`] follows a run while it trains and gives recommendations from its measurements.
+//! draws both. [`EvaluationRecord`] is what an evaluation found, down to the worst samples. [`monitor`] follows a run while it trains and gives recommendations from its measurements.
 //!
 //! This crate deliberately does not depend on the experiment configuration: it reads `metrics.jsonl`,
 //! `performance.jsonl`, `summary.json` and the saved analysis. You pass what only the configuration contains as plain
@@ -17,8 +17,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod difference;
 mod draw;
 mod error;
+mod evaluation;
 mod html;
 pub mod monitor;
 mod reports;
@@ -30,6 +32,9 @@ mod table;
 
 pub use draw::panels::{Panel, panels};
 pub use error::{AnalysisError, ReportError};
+pub use evaluation::record::{
+    Compared, Comparison, ErrorCounts, EvaluationRecord, Group, Grouping, MetricScore, Significance, WorstSample,
+};
 pub use reports::{write_report, write_reports};
 pub use routing::{Confidence, GateEntropy, Histogram, RoutedSample, RoutingAnalysis};
 pub use run::overview::{LoggedStage, PhaseOverview, RunOverview};

@@ -4,7 +4,7 @@ use crate::error::AnalysisError;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use undertone_metrics::Direction;
+use undertone_metrics::{Direction, Interval};
 
 /// Maximum number of columns in the terminal; wider tables are transposed.
 const WIDEST_MARKDOWN: usize = 8;
@@ -41,6 +41,9 @@ struct Row {
     router: String,
     /// Value by task and metric; `None` for a measured value that is not finite.
     cells: BTreeMap<String, BTreeMap<String, Option<f64>>>,
+    /// Confidence intervals by task and metric. Absent from older tables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    intervals: BTreeMap<String, BTreeMap<String, Interval>>,
 }
 
 impl MetricsTable {
@@ -61,7 +64,6 @@ impl MetricsTable {
     ///
     /// # Errors
     /// If the table has no such task or metric.
-    /// When the table has no such task or metric.
     pub fn record(&mut self, router: &str, task: &str, metric: &str, value: f64) -> Result<(), AnalysisError> {
         self.metric(metric)?;
         if !self.tasks.iter().any(|column| column.task == task) {
@@ -69,12 +71,21 @@ impl MetricsTable {
             return Err(AnalysisError::Unknown { kind: "task", name: task.into(), known });
         }
         let index = self.rows.iter().position(|row| row.router == router).unwrap_or_else(|| {
-            self.rows.push(Row { router: router.into(), cells: BTreeMap::new() });
+            self.rows.push(Row { router: router.into(), cells: BTreeMap::new(), intervals: BTreeMap::new() });
             self.rows.len() - 1
         });
         let cells = self.rows[index].cells.entry(task.into()).or_default();
         cells.insert(metric.into(), value.is_finite().then_some(value));
         Ok(())
+    }
+
+    /// Adds the confidence interval of a value that is [recorded](Self::record); of others there is none.
+    pub fn record_interval(&mut self, router: &str, task: &str, metric: &str, interval: Interval) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.router == router)
+            && row.get(task, metric).is_some()
+        {
+            row.intervals.entry(task.into()).or_default().insert(metric.into(), interval);
+        }
     }
 
     /// Returns the metric of that name.
@@ -122,11 +133,13 @@ impl MetricsTable {
             let mut line = vec![row.router.replace('|', "\\|")];
             line.extend(columns.iter().map(|column| {
                 let text = column.text(index);
-                if column.is_best(index) { format!("**{text}**") } else { text }
+                let text = if column.is_best(index) { format!("**{text}**") } else { text };
+                column.interval(index).map_or(text.clone(), |interval| format!("{text} {interval}"))
             }));
             grid.push(line);
         }
-        if columns.len() > WIDEST_MARKDOWN {
+        let wide = columns.iter().map(|column| if column.has_intervals() { 2 } else { 1 }).sum::<usize>();
+        if wide > WIDEST_MARKDOWN {
             grid = (0..=columns.len()).map(|column| grid.iter().map(|line| line[column].clone()).collect()).collect();
             grid[0][0] = "Task".into();
         }
@@ -157,7 +170,10 @@ impl MetricsTable {
                             tr {
                                 th scope="row" { (row.router) }
                                 @for column in &columns {
-                                    td.number.best[column.is_best(index)] { (column.text(index)) }
+                                    td.number.best[column.is_best(index)] {
+                                        (column.text(index))
+                                        @if let Some(interval) = column.interval(index) { small { (interval) } }
+                                    }
                                 }
                             }
                         }
@@ -179,7 +195,7 @@ impl MetricsTable {
         let mut columns = vec![];
         if let Some(direction) = self.mean_direction() {
             let values = self.rows.iter().map(|row| self.mean(&row.router).map(Some)).collect();
-            columns.push(Column::new("all tasks", "mean", direction, values));
+            columns.push(Column::new("all tasks", "mean", direction, values, vec![None; self.rows.len()]));
         }
         for TaskColumn { task, primary } in &self.tasks {
             let mut metrics: Vec<&Metric> = self.metrics.iter().collect();
@@ -187,7 +203,8 @@ impl MetricsTable {
             for Metric { name, direction } in metrics {
                 let values: Vec<_> = self.rows.iter().map(|row| row.get(task, name)).collect();
                 if values.iter().any(Option::is_some) {
-                    columns.push(Column::new(task, name, *direction, values));
+                    let intervals = self.rows.iter().map(|row| row.intervals.get(task)?.get(name).copied()).collect();
+                    columns.push(Column::new(task, name, *direction, values, intervals));
                 }
             }
         }
@@ -208,12 +225,19 @@ struct Column {
     /// Name of the metric, with its direction.
     metric: String,
     values: Vec<Option<Option<f64>>>,
+    intervals: Vec<Option<Interval>>,
     best: Option<f64>,
     decimals: usize,
 }
 
 impl Column {
-    fn new(group: &str, metric: &str, direction: Direction, values: Vec<Option<Option<f64>>>) -> Self {
+    fn new(
+        group: &str,
+        metric: &str,
+        direction: Direction,
+        values: Vec<Option<Option<f64>>>,
+        intervals: Vec<Option<Interval>>,
+    ) -> Self {
         let finite: Vec<f64> = values.iter().copied().flatten().flatten().collect();
         let best = finite.iter().copied().reduce(match direction {
             Direction::Lower => f64::min,
@@ -221,7 +245,18 @@ impl Column {
         });
         let largest = finite.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
         let decimals = if largest < 10.0 { 4 } else { 2 };
-        Self { group: group.into(), metric: format!("{metric} {}", direction.arrow()), values, best, decimals }
+        let metric = format!("{metric} {}", direction.arrow());
+        Self { group: group.into(), metric, values, intervals, best, decimals }
+    }
+
+    fn has_intervals(&self) -> bool {
+        self.intervals.iter().any(Option::is_some)
+    }
+
+    /// Returns the confidence interval of a row's value as text, if there is one.
+    fn interval(&self, row: usize) -> Option<String> {
+        let Interval { low, high } = self.intervals[row]?;
+        Some(format!("[{low:.*}, {high:.*}]", self.decimals, self.decimals))
     }
 
     fn text(&self, row: usize) -> String {
@@ -239,7 +274,7 @@ impl Column {
 }
 
 /// Returns rows of cells as Markdown, with columns padded so that they align in a terminal.
-fn markdown_grid(grid: &[Vec<String>]) -> String {
+pub(crate) fn markdown_grid(grid: &[Vec<String>]) -> String {
     let columns = grid[0].len();
     let widths: Vec<usize> =
         (0..columns).map(|column| grid.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
@@ -319,6 +354,18 @@ mod tests {
 | uniform |                 – |       0.4000 |            – |          n/a |
 ";
         assert_eq!(table().markdown(), expected);
+    }
+
+    #[test]
+    fn intervals_are_shown_beside_their_values() {
+        let mut table = table();
+        table.record_interval("learned", "clean", "cer", Interval { low: 0.05, high: 0.15 });
+        table.record_interval("oracle", "clean", "cer", Interval { low: 0.0, high: 1.0 });
+        assert!(table.markdown().contains("| **0.1000** [0.0500, 0.1500] |"), "{}", table.markdown());
+        assert!(table.html().contains("0.1000<small>[0.0500, 0.1500]</small>"), "{}", table.html());
+        assert!(!table.markdown().contains("oracle"), "an interval without a value is none");
+        let json = serde_json::to_string(&table).unwrap();
+        assert_eq!(serde_json::from_str::<MetricsTable>(&json).unwrap(), table);
     }
 
     #[test]

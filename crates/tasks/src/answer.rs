@@ -4,7 +4,7 @@ use crate::{BoxError, TextSample};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
-use undertone_metrics::Interval;
+use undertone_metrics::ErrorRate;
 
 /// A head's answer to a sample: a text, or a value of its kind, which is meaningful only together with the sample.
 #[derive(Clone, Debug)]
@@ -72,9 +72,20 @@ pub trait TaskScore: Debug + Send {
     /// Value of one of the kind's metrics, once there is one.
     fn metric(&self, name: &str) -> Option<f64>;
 
-    /// Confidence interval of one of the kind's metrics; `None`, which is the default, if the kind computes none or there
-    /// are too few samples.
-    fn interval(&self, _name: &str) -> Option<Interval> {
+    /// Number of samples that [`metric_of`](Self::metric_of) takes from; 0, which is the default, if the kind cannot
+    /// score some of its samples by themselves. Confidence intervals, groups and comparisons need it.
+    fn samples(&self) -> usize {
+        0
+    }
+
+    /// Value of one of the kind's metrics over some of the samples, each as often as it is given: by indices in the order
+    /// in which the texts of samples were returned.
+    fn metric_of(&self, _name: &str, _samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        None
+    }
+
+    /// Alignment of all texts with their references, for a metric that is an error rate; `None` by default.
+    fn errors(&self, _name: &str) -> Option<ErrorRate> {
         None
     }
 

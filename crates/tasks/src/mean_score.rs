@@ -2,7 +2,6 @@
 
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextSample};
 use std::fmt::{Debug, Display};
-use undertone_metrics::{Interval, bootstrap};
 
 /// Score that is the mean over samples of a number, such as the absolute error of an answer: for a kind with one metric,
 /// targets of type `T` and answers of type `A`.
@@ -50,8 +49,12 @@ where
         mean(self.values.iter().copied())
     }
 
-    fn interval(&self, _: &str) -> Option<Interval> {
-        bootstrap(self.values.len(), |drawn| mean(drawn.map(|index| self.values[index])))
+    fn samples(&self) -> usize {
+        self.values.len()
+    }
+
+    fn metric_of(&self, _: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        mean(samples.map(|index| self.values[index]))
     }
 }
 

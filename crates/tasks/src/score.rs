@@ -1,7 +1,7 @@
 //! Score of a task over an evaluation set.
 
 use crate::{Answer, BoxError, HeadConfig, ScoredText, TaskScore, TextSample};
-use undertone_metrics::{Direction, Interval};
+use undertone_metrics::{Direction, ErrorRate, Interval, bootstrap};
 
 /// Metrics of one task over an evaluation set.
 #[derive(Debug)]
@@ -37,9 +37,26 @@ impl Score {
         self.score.metric(name).unwrap_or(f64::NAN)
     }
 
-    /// Confidence interval of a metric, where its kind of task computes one.
+    /// As [`TaskScore::samples`].
+    pub fn samples(&self) -> usize {
+        self.score.samples()
+    }
+
+    /// As [`TaskScore::metric_of`].
+    pub fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        self.score.metric_of(name, samples)
+    }
+
+    /// As [`TaskScore::errors`].
+    pub fn errors(&self, name: &str) -> Option<ErrorRate> {
+        self.score.errors(name)
+    }
+
+    /// Confidence interval of a metric; `None` if it has no value, there are fewer than two samples, or its kind of task
+    /// cannot score some samples by themselves.
     pub fn interval(&self, name: &str) -> Option<Interval> {
-        self.score.interval(name)
+        self.score.metric(name)?;
+        bootstrap(self.samples(), |drawn| self.metric_of(name, drawn))
     }
 
     /// Returns the metric as an error, where lower is better. A metric of unknown direction gives NaN, so it selects no

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use undertone_metrics::Direction;
+use undertone_metrics::{Direction, Interval};
 use undertone_store::write_atomically;
 
 /// Contents of `summary.json`.
@@ -36,6 +36,9 @@ pub struct Summary {
     pub before: BTreeMap<String, f64>,
     /// Metrics of the latest evaluation: after the last step, if the run is complete.
     pub after: BTreeMap<String, f64>,
+    /// Confidence intervals of the metrics of the latest evaluation, by metric. Absent from older summaries.
+    #[serde(default)]
+    pub intervals: BTreeMap<String, Interval>,
     /// Directions of the metrics, as far as they are known. Absent from older summaries.
     #[serde(default)]
     pub directions: BTreeMap<String, Direction>,
@@ -201,6 +204,7 @@ mod tests {
             peak_memory_bytes: None,
             before: BTreeMap::new(),
             after: BTreeMap::new(),
+            intervals: BTreeMap::new(),
             directions: BTreeMap::new(),
             best: Some((0.1, 4)),
             stalled: 3,

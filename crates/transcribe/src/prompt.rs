@@ -82,15 +82,21 @@ impl Transcriber {
 
     /// Returns the language of recordings, if it need not be detected: none for a model that has no choice.
     pub(crate) fn known_language(&self) -> Option<Option<DetectedLanguage>> {
-        if !self.whisper.generation.is_multilingual || self.whisper.tokenizer.languages().is_empty() {
+        let known = |code: String| Some(Some(DetectedLanguage { code, probability: None }));
+        if !self.whisper.generation.is_multilingual {
             return Some(None);
         }
-        let code = match &self.options.language {
-            Language::Code(code) => Some(code.clone()),
-            Language::OfModel => self.whisper.generation.language.clone(),
-            Language::Detected => None,
-        };
-        code.map(|code| Some(DetectedLanguage { code, probability: None }))
+        let languages = self.whisper.tokenizer.languages();
+        match &self.options.language {
+            Language::Code(code) => known(code.clone()),
+            Language::OfModel if self.whisper.generation.language.is_some() => {
+                known(self.whisper.generation.language.clone()?)
+            }
+            // What is no speech has no language to detect.
+            _ if self.reader().is_some() || languages.is_empty() => Some(None),
+            _ if languages.len() == 1 => known(code_of(languages.first_key_value()?.0)),
+            _ => None,
+        }
     }
 
     /// Detects the language of windows: the most probable language token after the start token.
@@ -108,10 +114,15 @@ impl Transcriber {
             let sum = log_sum_exp(&scores);
             let best = languages.iter().zip(&scores).max_by(|a, b| a.1.total_cmp(b.1));
             best.map(|((token, _), score)| DetectedLanguage {
-                code: token.trim_matches(['<', '|', '>']).to_owned(),
+                code: code_of(token),
                 probability: Some((score - sum).exp()),
             })
         };
         logits.chunks_exact(vocab_size).filter_map(of_row).collect()
     }
+}
+
+/// Code of a language token.
+fn code_of(token: &str) -> String {
+    token.trim_matches(['<', '|', '>']).to_owned()
 }

@@ -16,6 +16,10 @@ pub struct Args {
     /// Split to evaluate
     #[arg(long, default_value = "test", value_parser = one_of(SPLITS))]
     split: Split,
+    /// Metrics of groups of samples, too: by `duration`, or by a column of the list that recordings come from, like
+    /// `speaker`; may be repeated
+    #[arg(long, value_name = "COLUMN")]
+    by: Vec<String>,
     /// Override one key of the run's configuration
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -23,8 +27,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let experiment = load_run(&args.run, &args.settings)?;
-    let report = analyze(&experiment, args.split).map_err(Failure::of_run)?;
+    let report = analyze(&experiment, args.split, &args.by).map_err(Failure::of_run)?;
     say!("{}", report.table.markdown())?;
+    for grouping in &report.evaluation.groups {
+        say!("{}", grouping.markdown())?;
+    }
     if let Some(routing) = &report.routing {
         say!("routing accuracy {:.2} % of {} inputs", 100.0 * routing.accuracy, routing.samples)?;
     }

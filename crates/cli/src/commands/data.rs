@@ -7,10 +7,11 @@ use crate::failure::Failure;
 use crate::find_config;
 use crate::progress::Bar;
 use crate::say;
+use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use undertone::data::audio::write_wav;
-use undertone::data::source::SourceRequest;
+use undertone::data::source::{SourceRequest, Utterance};
 use undertone::phases::{Experiment, Progress, Synthesised};
 
 #[derive(clap::Subcommand)]
@@ -71,13 +72,23 @@ fn synth(args: &SynthArgs) -> Result<(), Failure> {
         let sample = utterances.get(index, 0).map_err(Failure::bad_input)?;
         let name = format!("{index:06}.wav");
         write_wav(&args.out.join(&name), &sample.audio).map_err(|e| Failure::Machine(e.to_string()))?;
-        let line = serde_json::json!({"audio": name, "text": sample.text});
-        writeln!(manifest, "{line}").map_err(|e| failed(&manifest_path, &e))?;
         seconds += sample.audio.len() as f64 / 16_000.0;
+        let line = manifest_line(name, sample);
+        writeln!(manifest, "{line}").map_err(|e| failed(&manifest_path, &e))?;
         bar.step();
     }
     bar.end();
     say!("{} samples, {seconds:.0} s of audio, manifest {}", utterances.len(), manifest_path.display())
+}
+
+/// Returns the row of a sample: its audio file, its text, and what else is known about it.
+fn manifest_line(audio: String, sample: Utterance) -> Value {
+    let mut line = serde_json::Map::from_iter([("audio".into(), audio.into()), ("text".into(), sample.text.into())]);
+    for (column, text) in sample.columns {
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        line.entry(column).or_insert(number.map_or(Value::String(text), Value::from));
+    }
+    Value::Object(line)
 }
 
 /// Returns the synthesiser of a configuration's training data.

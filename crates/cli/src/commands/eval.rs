@@ -4,10 +4,11 @@ use crate::commands::choices::{SPLITS, one_of};
 use crate::failure::Failure;
 use crate::program::{load_config, load_run};
 use crate::say;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use undertone::phases::Split;
-use undertone::phases::run::{Choice, RouterKind, evaluate, evaluate_choice, evaluate_run};
-use undertone::train::Evaluation;
+use undertone::phases::run::{Choice, Evaluated, RouterKind, Subject};
+use undertone::report::{Compared, Comparison, write_report};
 
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
@@ -27,6 +28,21 @@ pub struct Args {
     /// Split to evaluate
     #[arg(long, default_value = "valid", value_parser = one_of(SPLITS))]
     split: Split,
+    /// Data to evaluate on instead of a split: a manifest, a folder, or a source as in a configuration, like
+    /// `{path: general.csv, columns: {text: said}}`
+    #[arg(long, value_name = "SOURCE", conflicts_with = "split")]
+    data: Option<String>,
+    /// Another model to compare with on the same samples: `base`, which the training began with, a run, a stage, or a
+    /// model
+    #[arg(long, value_name = "MODEL")]
+    compare: Option<PathBuf>,
+    /// Metrics of groups of samples, too: by `duration`, or by a column of the list that recordings come from, like
+    /// `speaker`; may be repeated
+    #[arg(long, value_name = "COLUMN")]
+    by: Vec<String>,
+    /// Write evaluation.json with the worst samples to the directory of the run or stage, and show it in its report.html
+    #[arg(long, requires = "run")]
+    report: bool,
     /// Router of a run with tasks; the learned one if not given
     #[arg(long, value_parser = one_of(ROUTERS))]
     router: Option<RouterKind>,
@@ -47,47 +63,112 @@ const ROUTERS: [(&str, RouterKind); 4] = [
 ];
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let evaluation = match (&args.what.run, &args.what.config) {
+    let mut subject = match (&args.what.run, &args.what.config) {
         (Some(run), _) => of_run(args, run)?,
         (None, Some(config)) => of_config(args, config)?,
         (None, None) => return Err(Failure::BadInput("give --run or --config".into())),
     };
-    for example in &evaluation.examples {
-        tracing::info!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
+    let page = page(args, &subject)?;
+    let mut split = args.split;
+    if let Some(data) = &args.data {
+        subject.test_on(data).map_err(Failure::of_run)?;
+        split = Split::Test;
     }
-    let mut line = serde_json::json!(evaluation.metrics);
-    if !evaluation.intervals.is_empty() {
-        line["intervals"] = serde_json::json!(evaluation.intervals);
-    }
-    if !evaluation.remarks.is_empty() {
-        line["remarks"] = evaluation.remarks.into();
+    subject.keep(&args.by);
+    let evaluated = subject.evaluate(split).map_err(Failure::of_run)?;
+    let comparison = args.compare.as_deref().map(|with| compared(&subject, &evaluated, with, split)).transpose()?;
+    let line = line(args, &evaluated, comparison.as_ref())?;
+    if let Some(directory) = page {
+        let data = args.data.clone().unwrap_or_else(|| format!("the {} data", split.name()));
+        let record = evaluated.record(&data, &args.by, comparison).map_err(Failure::of_run)?;
+        let written = record.write(&directory).and_then(|()| write_report(&directory));
+        let path = written.map_err(Failure::of_report)?;
+        tracing::info!("report: {}", path.display());
     }
     say!("{line}")
 }
 
-/// Evaluates the model of a run: all tasks with a router, or the model of one task.
-fn of_run(args: &Args, run: &Path) -> Result<Evaluation, Failure> {
+/// Returns the directory of the page that shows the evaluation, if it is asked for.
+fn page(args: &Args, subject: &Subject) -> Result<Option<PathBuf>, Failure> {
+    match subject {
+        _ if !args.report => Ok(None),
+        Subject::Choice(choice) => Ok(Some(choice.stage.directory.clone())),
+        Subject::Initial(_) | Subject::Tasks(..) => Err(Failure::BadInput(
+            "--report is for the model of one stage: name a task with --task, or use `analyze`, which writes the report of \
+             a run with tasks"
+                .into(),
+        )),
+    }
+}
+
+/// Evaluates another model on the same samples, and compares it.
+fn compared(subject: &Subject, evaluated: &Evaluated, with: &Path, split: Split) -> Result<Comparison, Failure> {
+    let other = subject.evaluate_other(with, split).map_err(Failure::of_run)?;
+    let name = with.display().to_string();
+    let comparison = evaluated.result.compare(&other.result, &name).map_err(Failure::of_run)?;
+    for (metric, Compared { value, difference, significance }) in &comparison.metrics {
+        let certainty = significance.map_or_else(String::new, |found| {
+            let (low, high) = (found.interval.low, found.interval.high);
+            format!(", 95 % interval {low:+.4} to {high:+.4}, p = {:.3}", found.p_value)
+        });
+        tracing::info!(
+            "{metric}: {:.4}, `{name}` {value:.4}, difference {difference:+.4}{certainty}",
+            value + difference
+        );
+    }
+    Ok(comparison)
+}
+
+/// Returns the results as one line of JSON, and logs the examples.
+fn line(args: &Args, evaluated: &Evaluated, comparison: Option<&Comparison>) -> Result<Value, Failure> {
+    let evaluation = evaluated.result.clone().into_evaluation();
+    for example in &evaluation.examples {
+        tracing::info!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
+    }
+    let mut line = json!(evaluation.metrics);
+    if !evaluation.intervals.is_empty() {
+        line["intervals"] = json!(evaluation.intervals);
+    }
+    let samples = evaluated.samples();
+    line["samples"] = samples.get("").map_or_else(|| json!(samples), |alone| json!(alone));
+    let errors = evaluated.errors();
+    if !errors.is_empty() {
+        line["errors"] = json!(errors);
+    }
+    if !args.by.is_empty() {
+        line["groups"] = json!(evaluated.result.groups(&args.by).map_err(Failure::of_run)?);
+    }
+    if let Some(comparison) = comparison {
+        line["comparison"] = json!(comparison);
+    }
+    if !evaluation.remarks.is_empty() {
+        line["remarks"] = evaluation.remarks.into();
+    }
+    Ok(line)
+}
+
+/// Returns the model of a run: all tasks with a router, or the model of one task.
+fn of_run(args: &Args, run: &Path) -> Result<Subject, Failure> {
     if args.task.is_none() && run.join("config.yaml").is_file() {
         let experiment = load_run(run, &args.settings)?;
         let several = experiment.tasks.len() > 1 || args.router.is_some();
         if several && !experiment.tasks.is_empty() {
-            let router = args.router.unwrap_or(RouterKind::Learned);
-            return Ok(evaluate_run(&experiment, args.split, router).map_err(Failure::of_run)?.into_evaluation());
+            return Ok(Subject::Tasks(Box::new(experiment), args.router.unwrap_or(RouterKind::Learned)));
         }
     }
     if args.router.is_some() {
         return Err(Failure::BadInput("--router is for runs with tasks".into()));
     }
     let choice = Choice::of(run, args.task.as_deref(), &args.settings).map_err(Failure::of_run)?;
-    evaluate_choice(&choice, args.split).map_err(Failure::of_run)
+    Ok(Subject::Choice(Box::new(choice)))
 }
 
-/// Evaluates the model that a configuration names, without training.
-fn of_config(args: &Args, config: &Path) -> Result<Evaluation, Failure> {
+/// Returns the model that a configuration names, without training.
+fn of_config(args: &Args, config: &Path) -> Result<Subject, Failure> {
     let experiment = load_config(config, &args.settings)?;
     if args.router.is_some() || !experiment.tasks.is_empty() {
         let text = "--router is for runs with tasks, and a configuration with tasks is judged as a run: give --run";
         return Err(Failure::BadInput(text.into()));
     }
-    evaluate(&experiment, None, args.split).map_err(Failure::of_run)
+    Ok(Subject::Initial(Box::new(experiment)))
 }

@@ -12,9 +12,6 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let pages = write_reports(&args.run).map_err(|error| match error.is_bad_input() {
-        true => Failure::bad_input(error),
-        false => Failure::Machine(error.to_string()),
-    })?;
+    let pages = write_reports(&args.run).map_err(Failure::of_report)?;
     pages.iter().try_for_each(|page| say!("{}", page.display()))
 }

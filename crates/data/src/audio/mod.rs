@@ -57,6 +57,31 @@ pub fn load_segment(path: &Path, start: Option<f64>, end: Option<f64>) -> Result
     Stored::file(path).load(start, end)
 }
 
+/// Returns audio at 16 kHz as a WAV file of one channel and 16 bits, like [`write_wav`]. Samples that are no numbers
+/// become silence.
+pub fn wav_bytes(samples: &[f32]) -> Vec<u8> {
+    let length = u32::try_from(2 * samples.len()).unwrap_or(u32::MAX);
+    let mut wav = Vec::with_capacity(44 + 2 * samples.len());
+    wav.extend(b"RIFF");
+    wav.extend(length.saturating_add(36).to_le_bytes());
+    wav.extend(b"WAVEfmt ");
+    wav.extend(16_u32.to_le_bytes());
+    // Integers, in one channel.
+    wav.extend([1_u16, 1].map(u16::to_le_bytes).concat());
+    wav.extend([SAMPLE_RATE, 2 * SAMPLE_RATE].map(u32::to_le_bytes).concat());
+    // Bytes and bits of a sample.
+    wav.extend([2_u16, 16].map(u16::to_le_bytes).concat());
+    wav.extend(b"data");
+    wav.extend(length.to_le_bytes());
+    wav.extend(samples.iter().flat_map(|sample| quantised(*sample).to_le_bytes()));
+    wav
+}
+
+/// Returns a sample in 16 bits.
+fn quantised(sample: f32) -> i16 {
+    (sample.clamp(-1.0, 1.0) * f32::from(i16::MAX)).round() as i16
+}
+
 /// Writes 16 kHz mono samples as a 16-bit WAV; values outside `[-1, 1]` are clipped.
 ///
 /// The write is atomic. Fails on NaN or infinity, and if the file cannot be written.
@@ -75,7 +100,7 @@ pub fn write_wav(path: &Path, samples: &[f32]) -> Result<(), AudioError> {
     let write = || -> Result<(), hound::Error> {
         let mut writer = hound::WavWriter::create(&partial, spec)?;
         for sample in samples {
-            writer.write_sample((sample.clamp(-1.0, 1.0) * f32::from(i16::MAX)).round() as i16)?;
+            writer.write_sample(quantised(*sample))?;
         }
         writer.finalize()?;
         Ok(std::fs::rename(&partial, path)?)

@@ -271,6 +271,7 @@ fn writing_and_loading_is_the_identity_to_16_bits() {
     let path = dir.path().join("a.wav");
     let mut audio = sine(440.0, SAMPLE_RATE, 0.1);
     write_wav(&path, &audio).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), wav_bytes(&audio), "in memory as in a file");
     assert!(worst(&load(&path).unwrap(), &audio) < 1.0 / 30_000.0);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 

@@ -134,6 +134,29 @@ fn lists_of_every_format_say_the_same() {
 }
 
 #[test]
+fn columns_that_are_kept_are_found_in_every_format() {
+    let folder = two_files();
+    let kept = |file: RecordsConfig, keep: &[&str]| {
+        let keep = keep.iter().map(|name| (*name).to_owned()).collect();
+        let clips = Clips::open(&RecordsConfig { keep, ..file }).unwrap();
+        [0, 1].map(|clip| clips.clip(clip).columns.clone().into_iter().collect::<Vec<_>>())
+    };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let csv = "audio,text,Speaker,language\na.wav,one,anna,en\nb.wav,two, ,\n";
+    let expected = [vec![pair("language", "en"), pair("speaker", "anna")], vec![]];
+    assert_eq!(kept(folder.file("m.csv", csv), &["speaker", "language"]), expected);
+    let jsonl = "{\"audio\": \"a.wav\", \"text\": \"one\", \"at\": {\"snr\": 12.5}}\n\
+                 {\"audio\": \"b.wav\", \"text\": \"two\", \"at\": {\"snr\": null}}\n";
+    assert_eq!(kept(folder.file("m.jsonl", jsonl), &["at.snr"]), [vec![pair("at.snr", "12.5")], vec![]]);
+    let renamed = RecordsConfig {
+        columns: columns([("language", "lang".into())]),
+        ..folder.file("m.csv", "audio,text,lang\na.wav,one,de\nb.wav,two,en\n")
+    };
+    assert_eq!(kept(renamed, &["language"]), [vec![pair("language", "de")], vec![pair("language", "en")]]);
+    assert_eq!(kept(folder.file("m.csv", csv), &[]), [vec![], vec![]]);
+}
+
+#[test]
 fn quotes_and_pipes_belong_to_the_text_where_they_mean_nothing() {
     let folder = two_files();
     let read = |name: &str, text: &str| {

@@ -28,6 +28,8 @@ pub struct RecordsConfig {
     pub part: Option<PartConfig>,
     /// Share of the records that remain, of which another split takes the rest.
     pub share: Option<Share>,
+    /// Columns whose values [clips](crate::clips::Clip::columns) keep, besides the fields.
+    pub keep: Vec<String>,
 }
 
 /// Format of a file.

@@ -2,7 +2,7 @@
 
 use super::Ctc;
 use crate::backbone::{SpeechBackbone, SpeechTokenizer, register_speech};
-use crate::run::{Choice, Phase, Predictor, RouterKind, Setup, evaluate_choice, evaluate_run, train, train_phases};
+use crate::run::{Choice, Phase, Predictor, RouterKind, Setup, Subject, evaluate_run, train, train_phases};
 use crate::{Experiment, RunError, Session, Split};
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor};
@@ -137,8 +137,8 @@ fn a_whole_encoder_is_trained_judged_and_asked() {
     });
     assert!(new != trained && new.len() == trained.len(), "the trained weights are saved and loaded");
     let choice = Choice::of(&experiment.directory(), None, &[]).expect("a model");
-    let judged = evaluate_choice(&choice, Split::Valid).expect("judged");
-    assert!(judged.metrics["cer"].is_finite(), "{judged:?}");
+    let judged = Subject::Choice(Box::new(choice.clone())).evaluate(Split::Valid).expect("judged").result;
+    assert!(judged.tasks[""]["cer"].is_finite(), "{judged:?}");
     let audio = dir.path().join("call.wav");
     undertone_data::audio::write_wav(&audio, &vec![0.1; 64_000]).expect("written");
     let predictor = Predictor::of_choice(&choice).expect("loaded");

@@ -1,7 +1,7 @@
 //! Samples of several tasks, and batches of them.
 
 use crate::work::{speech_work, text_work};
-use crate::{DataConfig, SpeechBatch, SpeechCollate, SpeechSample};
+use crate::{DataConfig, SampleFacts, SpeechBatch, SpeechCollate, SpeechSample};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::sync::Arc;
 use undertone_data::loader::{Collate, Dataset, Loader, MixtureError, Order, SampleError};
@@ -176,6 +176,8 @@ pub enum References<'a> {
         names: &'a [String],
         /// Texts.
         texts: &'a [String],
+        /// What else is known about them.
+        facts: &'a [SampleFacts],
     },
     /// Samples of text, with their targets.
     Text(&'a [TextSample]),
@@ -273,7 +275,7 @@ impl BatchInput {
     /// Returns the reference answers.
     pub fn references(&self) -> References<'_> {
         match self {
-            Self::Speech(batch) => References::Speech { names: &batch.names, texts: &batch.texts },
+            Self::Speech(batch) => References::Speech { names: &batch.names, texts: &batch.texts, facts: &batch.facts },
             Self::Text(batch) => References::Text(&batch.samples),
         }
     }

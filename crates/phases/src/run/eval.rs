@@ -1,55 +1,219 @@
-//! Evaluation of one model on an experiment's data, without routing.
+//! Evaluation of a model: of an experiment's initial one, of one that a stage trained, or of a run's tasks with a router.
 
-use super::choice::Choice;
+use super::batch::TaskLoader;
+use super::choice::{Choice, root_of};
+use super::evaluation_result::EvaluationResult;
 use super::evaluator::RouterKind;
+use super::merged::is_stage;
 use super::model::TaskModel;
+use super::newest::newest;
 use super::setup::Setup;
 use crate::config::TaskConfig;
-use crate::{Experiment, LongAudio, RunError, Split};
+use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, Split};
 use std::path::Path;
-use undertone_train::{Evaluation, TrainError};
+use undertone_train::{Exported, TrainError};
 
-/// Evaluates the model in the folder `trained`, or else the initial model of the experiment, on a split of its data.
-///
-/// # Errors
-/// When device, model or data are not available.
-pub fn evaluate(experiment: &Experiment, trained: Option<&Path>, split: Split) -> Result<Evaluation, RunError> {
-    let mut result = experiment.clone();
-    if let Some(trained) = trained {
-        result.model.path = Some(trained.to_owned());
+/// Model that is evaluated, with the configuration of its data.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// Initial model of an experiment without `tasks`.
+    Initial(Box<Experiment>),
+    /// Model of one stage for one task, without routing.
+    Choice(Box<Choice>),
+    /// Newest finished phase of a run with `tasks`.
+    Tasks(Box<Experiment>, RouterKind),
+}
+
+/// Result of an evaluation, with its data.
+pub struct Evaluated {
+    /// Result.
+    pub result: EvaluationResult,
+    pub(super) data: TaskLoader,
+    /// Optimizer step of the model, if it is that of one stage.
+    pub(super) step: Option<u64>,
+}
+
+/// Name of the model that a training began with, where another model is asked for.
+const BASE: &str = "base";
+
+impl Subject {
+    /// Evaluates the model on a split of its data.
+    ///
+    /// # Errors
+    /// When device, model or data are not available.
+    pub fn evaluate(&self, split: Split) -> Result<Evaluated, RunError> {
+        match self {
+            Self::Initial(experiment) => {
+                let setup = Setup::new(experiment)?;
+                let model = TaskModel::plain(setup.pretrained.network());
+                self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle)
+            }
+            Self::Choice(choice) => {
+                let setup = Setup::new(&choice.backbone())?;
+                let step = Exported::read(&choice.stage.best()).map(|exported| exported.step);
+                let (model, kind) = (choice.model(&setup)?, RouterKind::Oracle);
+                let evaluated = self.evaluate_with(&setup, &model, self.tasks(), split, kind)?;
+                Ok(Evaluated { step, ..evaluated })
+            }
+            Self::Tasks(experiment, kind) => {
+                let setup = Setup::new(experiment)?;
+                let model = routed(&setup, *kind)?;
+                self.evaluate_with(&setup, &model, self.tasks(), split, *kind)
+            }
+        }
     }
-    let setup = Setup::new(&result)?;
-    let model = TaskModel::plain(setup.pretrained.network());
-    evaluate_with(experiment, &setup, &model, experiment.all_tasks(), split)
+
+    /// Evaluates another model on a split of this one's data, with this one's metrics: `base`, the model that the
+    /// training began with; or by its path a run or a stage; or a model as [`ModelConfig::named`] takes it.
+    ///
+    /// # Errors
+    /// When there is no such model, when it cannot do the same, or as for [`evaluate`](Self::evaluate).
+    pub fn evaluate_other(&self, with: &Path, split: Split) -> Result<Evaluated, RunError> {
+        let no_rival = |reason: &str| RunError::NoRival { with: with.display().to_string(), reason: reason.to_owned() };
+        let own = self.experiment();
+        if root_of(with).is_none() || !is_stage(with) {
+            if own.model.backbone.is_text() {
+                return Err(no_rival("a model of text answers with heads that were trained: name a run or a stage"));
+            }
+            let model = match (with == Path::new(BASE), self) {
+                (true, Self::Initial(_)) => return Err(no_rival("it is that model: name another one")),
+                (true, _) => own.model.clone(),
+                (false, _) => ModelConfig::named(with),
+            };
+            let setup = Setup::new(&Experiment { model, ..own.clone() })?;
+            let model = TaskModel::plain(setup.pretrained.network());
+            return self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle);
+        }
+        match self {
+            Self::Tasks(_, kind) => {
+                let root = root_of(with).filter(|root| root == with);
+                let root = root.ok_or_else(|| no_rival("it is a stage: name one with --run, too, or its run"))?;
+                let other = Experiment::of_run(&root, &[])?;
+                let names = |experiment: &Experiment| -> Vec<String> {
+                    experiment.tasks.iter().map(|task| task.name.clone()).collect()
+                };
+                if names(&other) != names(own) {
+                    let reason = "it has other tasks: name one of both with --task";
+                    return Err(no_rival(reason));
+                }
+                let setup = Setup::new(&self.with_own_data(&other))?;
+                let model = routed(&setup, *kind)?;
+                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks), split, *kind)
+            }
+            Self::Choice(_) | Self::Initial(_) => {
+                let label = self.tasks().into_iter().find_map(|task| task.label().map(str::to_owned));
+                let has_tasks = super::merged::has_tasks(with);
+                let choice = Choice::of(with, label.as_deref().filter(|_| has_tasks), &[])?;
+                let setup = Setup::new(&self.with_own_data(&choice.backbone()))?;
+                let model = choice.model(&setup)?;
+                self.evaluate_with(&setup, &model, self.with_own_metrics(choice.tasks()), split, RouterKind::Oracle)
+            }
+        }
+    }
+
+    /// Replaces its test data by a source: the path of a manifest or a folder, or a source as in a configuration, such as
+    /// `{path: general.csv, columns: {text: said}}`.
+    ///
+    /// # Errors
+    /// When it is none, or when the model has several tasks, of which each has data of its own.
+    pub fn test_on(&mut self, data: &str) -> Result<(), RunError> {
+        let refused = |reason: String| RunError::EvaluationData { data: data.to_owned(), reason };
+        if matches!(self, Self::Tasks(..)) {
+            return Err(refused("every task has data of its own: name one with --task".into()));
+        }
+        let source = match data.trim_start().starts_with('{') {
+            true => serde_norway::from_str(data).map_err(|error| refused(error.to_string()))?,
+            false => SourceConfig::files(Path::new(data).to_path_buf()),
+        };
+        let is_text = self.experiment().model.backbone.is_text();
+        let valid = if is_text { source.validate_text() } else { source.validate_speech(false) };
+        valid.map_err(refused)?;
+        let experiment = self.experiment_mut();
+        let task_data = experiment.tasks.iter_mut().map(|task| &mut task.data.test);
+        task_data.chain([&mut experiment.data.test]).for_each(|test| *test = Some(source.clone()));
+        Ok(())
+    }
+
+    /// Lets its recordings keep these columns of their lists, for [`EvaluationResult::groups`].
+    pub fn keep(&mut self, columns: &[String]) {
+        keep(self.experiment_mut(), columns);
+    }
+
+    /// Returns the configuration of its data.
+    pub fn experiment(&self) -> &Experiment {
+        match self {
+            Self::Initial(experiment) | Self::Tasks(experiment, _) => experiment,
+            Self::Choice(choice) => &choice.experiment,
+        }
+    }
+
+    fn experiment_mut(&mut self) -> &mut Experiment {
+        match self {
+            Self::Initial(experiment) | Self::Tasks(experiment, _) => experiment,
+            Self::Choice(choice) => &mut choice.experiment,
+        }
+    }
+
+    /// Returns the tasks that it is evaluated on.
+    fn tasks(&self) -> Vec<TaskConfig> {
+        match self {
+            Self::Choice(choice) => choice.tasks(),
+            Self::Initial(_) | Self::Tasks(..) => self.experiment().all_tasks(),
+        }
+    }
+
+    /// Returns another experiment with this one's data, device and seed.
+    fn with_own_data(&self, other: &Experiment) -> Experiment {
+        let Experiment { seed, device, kernels, data, .. } = self.experiment().clone();
+        Experiment { seed, device, kernels, data, ..other.clone() }
+    }
+
+    /// Returns tasks of another experiment, in the order of this one's, with this one's metrics.
+    fn with_own_metrics(&self, others: Vec<TaskConfig>) -> Vec<TaskConfig> {
+        let own = self.tasks().into_iter().map(|task| task.metrics());
+        others.into_iter().zip(own).map(|(task, metrics)| TaskConfig { metrics, ..task }).collect()
+    }
+
+    /// Evaluates a model on its data. `setup` has the backbone of the model, and `tasks` have its heads.
+    fn evaluate_with(
+        &self,
+        setup: &Setup,
+        model: &TaskModel,
+        tasks: Vec<TaskConfig>,
+        split: Split,
+        kind: RouterKind,
+    ) -> Result<Evaluated, RunError> {
+        // Long recordings are aligned by the initial model, as in training, so that the evaluated model does not affect
+        // the data that it is evaluated on.
+        let (own, experiment) = (self.tasks(), self.experiment());
+        let is_aligned_by_another =
+            experiment.data.long_audio == LongAudio::Align && setup.experiment.model != experiment.model;
+        let data = match is_aligned_by_another {
+            true => Setup::new(experiment)?.evaluation_batches(&own, split)?,
+            false => setup.evaluation_batches(&own, split)?,
+        };
+        let evaluator = setup.evaluator(tasks)?;
+        evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
+        let result = evaluator.evaluate(model, &data, kind).map_err(TrainError::Data)?;
+        Ok(Evaluated { result, data, step: None })
+    }
 }
 
-/// Evaluates the model of a stage for one task on a split of the task's data, without routing.
-///
-/// # Errors
-/// When device, model or data are not available.
-pub fn evaluate_choice(choice: &Choice, split: Split) -> Result<Evaluation, RunError> {
-    let setup = Setup::new(&choice.backbone())?;
-    evaluate_with(&choice.experiment, &setup, &choice.model(&setup)?, choice.tasks(), split)
+/// Returns the newest model of a run with tasks, which has a router if this kind needs one.
+pub(super) fn routed(setup: &Setup, kind: RouterKind) -> Result<TaskModel, RunError> {
+    let (_, model) = newest(setup)?;
+    if kind == RouterKind::Learned && model.router.is_none() {
+        return Err(RunError::NoRouter(setup.experiment.directory()));
+    }
+    Ok(model)
 }
 
-/// Evaluates a model on data of `experiment`. `setup` has the backbone of the model.
-fn evaluate_with(
-    experiment: &Experiment,
-    setup: &Setup,
-    model: &TaskModel,
-    tasks: Vec<TaskConfig>,
-    split: Split,
-) -> Result<Evaluation, RunError> {
-    // Long recordings are aligned by the initial model, as in training, so that the evaluated model does not affect the
-    // data that it is evaluated on.
-    let is_aligned_by_another =
-        experiment.data.long_audio == LongAudio::Align && setup.experiment.model != experiment.model;
-    let data = match is_aligned_by_another {
-        true => Setup::new(experiment)?.evaluation_batches(&tasks, split)?,
-        false => setup.evaluation_batches(&tasks, split)?,
-    };
-    let evaluator = setup.evaluator(tasks)?;
-    evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
-    let result = evaluator.evaluate(model, &data, RouterKind::Oracle).map_err(TrainError::Data)?;
-    Ok(result.into_evaluation())
+/// Lets the recordings of an experiment keep columns of their lists.
+pub(super) fn keep(experiment: &mut Experiment, columns: &[String]) {
+    let Experiment { data, tasks, .. } = experiment;
+    let tasks = tasks.iter_mut().map(|task| (&mut task.data.train, &mut task.data.valid, &mut task.data.test));
+    for (train, valid, test) in tasks.chain([(&mut data.train, &mut data.valid, &mut data.test)]) {
+        let sources = train.0.iter_mut().chain(valid).chain(test);
+        sources.filter_map(SourceConfig::selection_mut).for_each(|selection| selection.keep = columns.to_vec());
+    }
 }

@@ -1,5 +1,6 @@
 //! The result of an evaluation.
 
+use super::scored::ScoredTask;
 use crate::config::ERROR;
 use std::collections::BTreeMap;
 use undertone_metrics::{Interval, bootstrap};
@@ -21,6 +22,8 @@ pub struct EvaluationResult {
     pub examples: Vec<Example>,
     /// Remarks on the metrics, as sentences.
     pub remarks: Vec<String>,
+    /// Samples of each task with the model's answers, in the order of the tasks; none if only routing was evaluated.
+    pub scored: Vec<ScoredTask>,
 }
 
 impl EvaluationResult {
@@ -60,14 +63,18 @@ impl EvaluationResult {
 /// Share of the samples that the router sent to their own task, in logs.
 const ROUTING_ACCURACY: &str = "routing_accuracy";
 
-/// Flattens values by task and metric to `task.metric`; a run without `tasks` has the metric alone.
-fn by_name<T: Copy>(tasks: &BTreeMap<String, BTreeMap<String, T>>) -> BTreeMap<String, T> {
-    let name = |task: &str, metric: &str| match task {
+/// Returns `task.metric`; a run without `tasks` has the metric alone.
+pub(super) fn full_name(task: &str, metric: &str) -> String {
+    match task {
         "" => metric.to_owned(),
         task => format!("{task}.{metric}"),
-    };
+    }
+}
+
+/// Flattens values by task and metric to values by [`full_name`].
+fn by_name<T: Copy>(tasks: &BTreeMap<String, BTreeMap<String, T>>) -> BTreeMap<String, T> {
     let of_task = |(task, values): (&String, &BTreeMap<String, T>)| {
-        values.iter().map(|(metric, value)| (name(task, metric), *value)).collect::<Vec<_>>()
+        values.iter().map(|(metric, value)| (full_name(task, metric), *value)).collect::<Vec<_>>()
     };
     tasks.iter().flat_map(of_task).collect()
 }

@@ -29,7 +29,7 @@ pub fn load_whisper(name: &Path, task: Option<&str>, device: &Device) -> Result<
 }
 
 /// Whether this may be the directory of a run or a stage: it is none of a model, and none of an adapter by itself.
-fn is_stage(name: &Path) -> bool {
+pub(super) fn is_stage(name: &Path) -> bool {
     name.is_dir() && !name.join("config.json").exists() && !is_adapter(name)
 }
 

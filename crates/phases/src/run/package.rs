@@ -2,10 +2,10 @@
 //!
 //! The folder is a run without its training, so that every command that takes a run takes it, too.
 
-use super::analyze;
 use super::card::{METRICS, card_of_tasks};
 use super::checksum::BackboneChecksum;
 use super::folder::{self, copy_file};
+use super::newest::newest_routed;
 use super::phase::Phase;
 use super::pretrained::Pretrained;
 use super::spec::{StageSpec, stages};
@@ -60,7 +60,7 @@ pub fn package(
 
 /// Returns the stages that together are a model for all tasks: the latest phase with a router, or all of phase 1.
 fn finished(experiment: &Experiment) -> Result<Vec<StageSpec>, RunError> {
-    if let Some((_, stage)) = analyze::newest_routed(experiment) {
+    if let Some((_, stage)) = newest_routed(experiment) {
         return Ok(vec![stage]);
     }
     let adapters = stages(experiment, Phase::Adapters);

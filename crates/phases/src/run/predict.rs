@@ -11,6 +11,7 @@ use crate::backbone::{Architecture, SpeechBackbone};
 use crate::config::TaskConfig;
 use crate::{Experiment, RunError, SampleAudio, SpeechSample};
 use burn::tensor::Tensor;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use undertone_data::audio;
@@ -66,7 +67,7 @@ impl Predictor {
     /// When there is none, or its parts cannot be loaded.
     pub fn load(experiment: &Experiment) -> Result<Self, RunError> {
         let setup = Setup::new(experiment)?;
-        let (_, model) = super::analyze::newest(&setup)?;
+        let (_, model) = super::newest::newest(&setup)?;
         if model.router.is_none() {
             return Err(RunError::NoRouter(experiment.directory()));
         }
@@ -114,6 +115,7 @@ impl Predictor {
                 prompt: prompt.len(),
                 tokens,
                 alignment: None,
+                columns: BTreeMap::new(),
                 draw: 0,
             };
             let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;

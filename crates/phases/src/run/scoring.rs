@@ -2,8 +2,10 @@
 
 use super::batch::{References, TaskBatch};
 use super::evaluation_result::EvaluationResult;
-use crate::TextNormalizer;
+use super::scored::{ScoredSample, ScoredTask, TaskMetric};
 use crate::config::{LOSS, TaskConfig};
+use crate::{SampleFacts, TextNormalizer};
+use std::collections::BTreeMap;
 use undertone_report::RoutedSample;
 use undertone_tasks::kinds::seq2seq::spoken;
 use undertone_tasks::{Answer, Score, ScoredText, TextSample};
@@ -18,13 +20,15 @@ pub(super) struct Scoring<'a> {
     losses: Vec<(f64, f64)>,
     /// First samples of each task.
     examples: Vec<Vec<Example>>,
+    /// All samples of each task.
+    samples: Vec<Vec<ScoredSample>>,
 }
 
 impl<'a> Scoring<'a> {
     pub fn new(tasks: &'a [TaskConfig], normalizer: &'a TextNormalizer) -> Self {
         let scores = tasks.iter().map(|task| Score::new(&task.head, &task.metrics())).collect();
         let (losses, examples) = (vec![(0.0, 0.0); tasks.len()], vec![Vec::new(); tasks.len()]);
-        Self { tasks, normalizer, scores, losses, examples }
+        Self { tasks, normalizer, scores, losses, examples, samples: vec![Vec::new(); tasks.len()] }
     }
 
     /// Adds the model's answers to a batch.
@@ -36,7 +40,9 @@ impl<'a> Scoring<'a> {
         for (row, answer) in answered.answers.iter().enumerate() {
             let task = asked.tasks[row];
             match &asked.rows {
-                References::Speech { names, texts } => self.add_spoken(task, &names[row], &texts[row], answer)?,
+                References::Speech { names, texts, facts } => {
+                    self.add_spoken(task, [&names[row], &texts[row]], &facts[row], answer)?;
+                }
                 References::Text(samples) => {
                     let own = answered.chosen[row] == task;
                     self.add_text(task, &samples[row], own.then_some(answer))?;
@@ -46,11 +52,18 @@ impl<'a> Scoring<'a> {
         Ok(())
     }
 
-    /// Adds the answer to a recording.
-    fn add_spoken(&mut self, task: usize, name: &str, text: &str, answer: &Answer) -> Result<(), BoxError> {
+    /// Adds the answer to a recording with this name and text.
+    fn add_spoken(
+        &mut self,
+        task: usize,
+        [name, text]: [&str; 2],
+        facts: &SampleFacts,
+        answer: &Answer,
+    ) -> Result<(), BoxError> {
         let hypothesis = answer.as_str();
         let [reference, read] = [text, hypothesis].map(|text| self.normalizer.normalize(text));
-        self.scores[task].add(&spoken(name, &reference), Some(&Answer::text(read)))?;
+        let scored = self.scores[task].add(&spoken(name, &reference), Some(&Answer::text(read)))?;
+        self.samples[task].extend(scored.map(|text| ScoredSample { text, facts: Some(facts.clone()) }));
         // Examples show the texts without normalisation.
         let [name, reference, hypothesis] = [name, text, hypothesis].map(str::to_owned);
         self.show(task, Some(ScoredText { name, reference, hypothesis }));
@@ -59,9 +72,14 @@ impl<'a> Scoring<'a> {
 
     /// Adds the answer to a sample of text; `None` if another task's head answered.
     pub fn add_text(&mut self, task: usize, sample: &TextSample, answer: Option<&Answer>) -> Result<(), BoxError> {
-        let said = self.scores[task].add(sample, answer)?;
-        self.show(task, said);
+        let scored = self.scores[task].add(sample, answer)?;
+        self.keep_text(task, scored);
         Ok(())
+    }
+
+    fn keep_text(&mut self, task: usize, scored: Option<ScoredText>) {
+        self.show(task, scored.clone());
+        self.samples[task].extend(scored.map(|text| ScoredSample { text, facts: None }));
     }
 
     fn show(&mut self, task: usize, said: Option<ScoredText>) {
@@ -74,24 +92,34 @@ impl<'a> Scoring<'a> {
     }
 
     pub fn finish(mut self) -> Result<EvaluationResult, BoxError> {
-        let mut result = EvaluationResult::default();
-        for (index, task) in self.tasks.iter().enumerate() {
-            let said = self.scores[index].finish()?;
-            self.show(index, said);
-            let (score, metrics) = (&self.scores[index], task.metrics());
-            let (sum, count) = self.losses[index];
+        for index in 0..self.tasks.len() {
+            let scored = self.scores[index].finish()?;
+            self.keep_text(index, scored);
+        }
+        let mut result = EvaluationResult { examples: self.examples.concat(), ..EvaluationResult::default() };
+        let scores = self.scores.into_iter().zip(self.samples).zip(self.losses);
+        for (task, ((score, samples), (sum, count))) in self.tasks.iter().zip(scores) {
+            let metrics = task.metrics();
             let value = |metric: &str| if metric == LOSS { sum / f64::max(count, 1.0) } else { score.metric(metric) };
             result.error += match metrics.first().map(String::as_str) {
                 Some(LOSS) => value(LOSS),
                 Some(metric) => score.error(metric),
                 None => f64::NAN,
             } / self.tasks.len() as f64;
-            let values = metrics.iter().map(|metric| (metric.clone(), value(metric))).collect();
+            let mut values: BTreeMap<String, f64> =
+                metrics.iter().map(|metric| (metric.clone(), value(metric))).collect();
+            let mut intervals = BTreeMap::new();
+            let scored = ScoredTask::new(task, score, samples);
+            let all = scored.all();
+            for TaskMetric { name, .. } in scored.metrics() {
+                let Some(value) = scored.metric_of(name, &mut all.iter().copied()) else { continue };
+                values.entry(name.clone()).or_insert(value);
+                intervals.extend(scored.interval_of(name, &all).map(|interval| (name.clone(), interval)));
+            }
             result.tasks.insert(task.name.clone(), values);
-            let intervals = metrics.iter().filter_map(|metric| Some((metric.clone(), score.interval(metric)?)));
-            result.intervals.insert(task.name.clone(), intervals.collect());
+            result.intervals.insert(task.name.clone(), intervals);
+            result.scored.push(scored);
         }
-        result.examples = self.examples.concat();
         Ok(result)
     }
 }

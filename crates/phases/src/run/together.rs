@@ -2,6 +2,7 @@
 
 use super::batch::{References, TaskBatch};
 use super::scoring::{Answered, Asked};
+use crate::SampleFacts;
 use crate::config::TaskConfig;
 use serde::{Deserialize, Serialize};
 use undertone_report::RoutedSample;
@@ -30,6 +31,7 @@ pub(super) struct Spoken {
     decisions: Vec<f64>,
     names: Vec<String>,
     texts: Vec<String>,
+    facts: Vec<SampleFacts>,
 }
 
 impl SharedAnswers {
@@ -38,11 +40,12 @@ impl SharedAnswers {
         let Answered { losses, routed, chosen, answers } = answered;
         let answers = answers.iter().zip(chosen).map(|(answer, task)| tasks[*task].head.pack(answer));
         let spoken = match batch.input.references() {
-            References::Speech { names, texts } => Some(Spoken {
+            References::Speech { names, texts, facts } => Some(Spoken {
                 tasks: batch.tasks.clone(),
                 decisions: (0..tasks.len()).map(|task| batch.decisions_of(task)).collect(),
                 names: names.to_vec(),
                 texts: texts.to_vec(),
+                facts: facts.to_vec(),
             }),
             References::Text(_) => None,
         };
@@ -81,8 +84,8 @@ impl SharedAnswers {
 impl Spoken {
     /// Returns them in the form for scoring.
     pub fn asked(&self) -> Asked<'_> {
-        let Self { tasks, decisions, names, texts } = self;
-        Asked { tasks, decisions: decisions.clone(), rows: References::Speech { names, texts } }
+        let Self { tasks, decisions, names, texts, facts } = self;
+        Asked { tasks, decisions: decisions.clone(), rows: References::Speech { names, texts, facts } }
     }
 }
 

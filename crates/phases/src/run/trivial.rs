@@ -28,6 +28,7 @@ pub(super) fn evaluate_baseline(
     }
     let mut result = scoring.finish()?;
     result.tasks.retain(|name, _| answered.contains(&name));
+    result.scored.retain(|task| answered.contains(&&task.name));
     // Without a model there are no probabilities, so there is no loss.
     for metrics in result.tasks.values_mut() {
         metrics.remove(LOSS);

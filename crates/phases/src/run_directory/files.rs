@@ -7,7 +7,7 @@ use undertone_store::{DirectoryLock, is_temporary};
 
 /// Files that a run or one of its stages writes into its directory, without the model files in [`BEST`]. `*` stands for
 /// any letters, `#` for digits.
-const WRITTEN: [&str; 31] = [
+const WRITTEN: [&str; 32] = [
     "config.yaml",
     "config.#.yaml",
     "stage.yaml",
@@ -21,6 +21,7 @@ const WRITTEN: [&str; 31] = [
     "events.out.tfevents.#.undertone",
     "metrics.json",
     "analysis.json",
+    "evaluation.json",
     "report.html",
     "pictures/metrics-#.svg",
     "pictures/loss-#.svg",

@@ -17,7 +17,7 @@ mod tokens;
 pub use error::{Listed, SpeechError};
 pub(crate) use lengths::lengths;
 pub(crate) use pieces::{Piece, divided};
-pub use sample::{SampleAudio, SpeechSample};
+pub use sample::{SampleAudio, SampleFacts, SpeechSample};
 pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::backbone::SpeechBackbone;
@@ -122,25 +122,27 @@ impl SpeechDataset {
         });
         let parts = parts.collect::<Result<_, SpeechError>>()?;
         let dataset = Self { parts, tokens, window, seed };
-        dataset.check_texts()?;
+        dataset.check_texts(training)?;
         Ok(dataset)
     }
 
     /// Warns about recordings without text: noise without a text teaches silence, but so does a forgotten column.
     ///
     /// # Errors
-    /// If no recording has a text and there is no other source.
-    fn check_texts(&self) -> Result<(), SpeechError> {
+    /// If no recording of the training data has a text and there is no other source.
+    fn check_texts(&self, training: bool) -> Result<(), SpeechError> {
         let of = self.recordings().map(Recordings::recordings).sum();
         let mut without = self.recordings().flat_map(Recordings::without_text);
         let Some(first) = without.next() else { return Ok(()) };
         let count = 1 + without.count();
-        if count == of && self.recordings().count() == self.parts.len() {
+        if training && count == of && self.recordings().count() == self.parts.len() {
             return Err(SpeechError::NoText(of));
         }
-        tracing::warn!(
-            "{count} of {of} recordings have no text, such as `{first}`: they teach the model to write nothing"
-        );
+        let effect = match training {
+            true => "they teach the model to write nothing",
+            false => "every word that the model writes for them counts as hallucinated",
+        };
+        tracing::warn!("{count} of {of} recordings have no text, such as `{first}`: {effect}");
         Ok(())
     }
 

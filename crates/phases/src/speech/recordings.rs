@@ -8,6 +8,7 @@ use super::pieces::{Piece, divided};
 use super::sample::{SampleAudio, SpeechSample};
 use super::tokens::{Spoken, Tokens};
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use undertone_data::audio::SAMPLE_RATE;
@@ -168,7 +169,9 @@ impl Recordings {
             }
             encoded => encoded?,
         };
-        Ok(SpeechSample { name, heard: whole.heard, text: whole.text, tokens: ids, prompt, alignment: None, draw })
+        let Part { heard, text, .. } = whole;
+        let columns = self.clips.clip(first.clip).columns.clone();
+        Ok(SpeechSample { name, heard, text, tokens: ids, prompt, alignment: None, columns, draw })
     }
 
     /// Returns audio and text of a piece, augmented in the training split.
@@ -264,7 +267,8 @@ impl Recordings {
         let (tokens, prompt) = longest.ok_or("there are no samples")?;
         let (name, text) = ("the longest recording".into(), String::new());
         let heard = SampleAudio::Audio(vec![0.0; audio]);
-        Ok(SpeechSample { name, heard, text, tokens, prompt, alignment: None, draw: 0 })
+        let columns = BTreeMap::new();
+        Ok(SpeechSample { name, heard, text, tokens, prompt, alignment: None, columns, draw: 0 })
     }
 }
 

@@ -1,6 +1,9 @@
 //! A speech sample for a backbone.
 
 use crate::Alignment;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::features::Mel;
 
 /// One sample: audio and tokens.
@@ -18,8 +21,20 @@ pub struct SpeechSample {
     pub prompt: usize,
     /// Alignment targets from known timing, if enabled.
     pub alignment: Option<Alignment>,
+    /// What else is known about it: the columns of its list that [`Selection::keep`](crate::config::Selection::keep) names,
+    /// or what its synthesiser says.
+    pub columns: BTreeMap<String, String>,
     /// Seed of this sample in this epoch, for all other random decisions about it.
     pub draw: u64,
+}
+
+/// What is known about a sample besides its text, which results can be grouped by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampleFacts {
+    /// Length of its audio in samples at 16 kHz; an integer, so that ranks send it to each other exactly.
+    pub length: usize,
+    /// Values by name; see [`SpeechSample::columns`].
+    pub columns: BTreeMap<String, String>,
 }
 
 /// Audio, or features computed from it.
@@ -30,6 +45,20 @@ pub enum SampleAudio {
     /// Log-mel features, the last frame of silence
     /// ([`features_and_silence`](undertone_data::features::LogMel::features_and_silence)).
     Features(Mel),
+}
+
+impl SpeechSample {
+    /// Returns what is known about it besides its text.
+    pub fn facts(&self) -> SampleFacts {
+        SampleFacts { length: self.heard.samples(), columns: self.columns.clone() }
+    }
+}
+
+impl SampleFacts {
+    /// Returns its duration in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.length as f64 / f64::from(SAMPLE_RATE)
+    }
 }
 
 impl SampleAudio {

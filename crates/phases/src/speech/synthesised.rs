@@ -59,7 +59,7 @@ impl Synthesised {
     /// # Errors
     /// The errors of the synthesiser, and an error if its text does not fit the vocabulary or the decoder.
     pub fn get(&self, index: usize, epoch: u64, tokens: &Tokens) -> Result<SpeechSample, SampleError> {
-        let Utterance { audio, text, timing } = self.curriculum.at(epoch).get(index, epoch)?;
+        let Utterance { audio, text, timing, columns } = self.curriculum.at(epoch).get(index, epoch)?;
         let name = self.name(index);
         let (ids, prompt) = tokens.encode(&name, Spoken { text: &text, ..Spoken::default() })?;
         let alignment = timing.zip(self.position).map(|(timing, position)| {
@@ -69,7 +69,8 @@ impl Synthesised {
             let (positions, rate) = (audio.len() / position, SAMPLE_RATE as f32 / position as f32);
             Alignment::new(&timing, positions, rate, blank, |c| token(c).unwrap_or(blank))
         });
-        Ok(SpeechSample { name, heard: SampleAudio::Audio(audio), text, tokens: ids, prompt, alignment, draw: 0 })
+        let heard = SampleAudio::Audio(audio);
+        Ok(SpeechSample { name, heard, text, tokens: ids, prompt, alignment, columns, draw: 0 })
     }
 
     /// Returns the maximum duration of a sample in any stage, in seconds; the actual duration is known only after

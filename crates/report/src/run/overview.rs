@@ -1,6 +1,7 @@
 use super::page::report_html;
 use super::pictures::pictures;
 use crate::error::ReportError;
+use crate::evaluation::record::EvaluationRecord;
 use crate::html::REPORT;
 use crate::routing::RoutingAnalysis;
 use crate::series::{GUMBEL_TEMPERATURE, LossCurves, Series};
@@ -66,7 +67,8 @@ pub(crate) fn write_overview(
     let links: Vec<(String, String)> =
         overview.stages.iter().map(|(title, directory)| (title.clone(), address(directory))).collect();
     let page = run.join(REPORT);
-    let html = report_html(&overview.title, routing, table, &pictures, &overview.settings, &links);
+    let evaluation = EvaluationRecord::read(run);
+    let html = report_html(&overview.title, routing, table, &pictures, &overview.settings, &links, evaluation.as_ref());
     write_atomically(&page, html.as_bytes())?;
     Ok(page)
 }

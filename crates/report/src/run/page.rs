@@ -2,6 +2,7 @@
 
 use super::pictures::{Picture, PictureSection};
 use crate::draw::canvas::percent;
+use crate::evaluation::record::EvaluationRecord;
 use crate::html::{self as frame, Pictures};
 use crate::routing::RoutingAnalysis;
 use crate::table::MetricsTable;
@@ -9,7 +10,7 @@ use maud::{Markup, html};
 
 /// Returns the report as one HTML page, with its style and [`pictures`](crate::pictures) inside; it loads nothing.
 /// Empty sections are left out. All text is escaped; the SVG of the pictures is inserted unescaped. `links` are the
-/// titles and addresses of other pages of the run.
+/// titles and addresses of other pages of the run; `evaluation` is that of the run's newest model.
 pub fn report_html(
     title: &str,
     analysis: &RoutingAnalysis,
@@ -17,6 +18,7 @@ pub fn report_html(
     pictures: &[Picture],
     settings: &[(String, String)],
     links: &[(String, String)],
+    evaluation: Option<&EvaluationRecord>,
 ) -> String {
     let body = html! {
         h1 { (title) }
@@ -26,6 +28,7 @@ pub fn report_html(
             (table.markup())
             (figures(pictures, PictureSection::Metrics))
         }
+        @if let Some(record) = evaluation { (crate::evaluation::page::markup(record)) }
         h2 { "Routing" }
         (task_table(analysis))
         (figures(pictures, PictureSection::Routing))
@@ -104,7 +107,7 @@ mod tests {
     fn page(title: &str, settings: &[(String, String)]) -> String {
         let (analysis, table, curves) = (fixture::analysis(3), fixture::table(3), fixture::curves(3));
         let pictures = pictures(&analysis, &table, &curves).unwrap();
-        report_html(title, &analysis, &table, &pictures, settings, &[])
+        report_html(title, &analysis, &table, &pictures, settings, &[], None)
     }
 
     /// Parses the page as XML; it is well-formed apart from HTML's unclosed `meta`.
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn the_stages_are_linked() {
         let links = [("phase 1, copy & paste".to_owned(), "phase1/copy/report.html".to_owned())];
-        let page = report_html("A run", &fixture::analysis(2), &fixture::table(2), &[], &[], &links);
+        let page = report_html("A run", &fixture::analysis(2), &fixture::table(2), &[], &[], &links, None);
         assert!(page.contains(r#"<a href="phase1/copy/report.html">phase 1, copy &amp; paste</a>"#), "{page}");
     }
 
@@ -161,7 +164,7 @@ mod tests {
         let mut samples = fixture::samples(2);
         samples.retain(|sample| sample.task == 0);
         let analysis = RoutingAnalysis::new(fixture::names(2), &samples).unwrap();
-        let page = report_html("A run", &analysis, &fixture::table(2), &[], &[], &[]);
+        let page = report_html("A run", &analysis, &fixture::table(2), &[], &[], &[], None);
         assert!(page.contains(r#"<td class="number">–</td>"#), "{page}");
     }
 }

@@ -1,9 +1,10 @@
 //! The page of a training run.
 
-use super::difference::marked;
 use super::pictures::{Figure, best, learning, machine};
 use super::records::{RunRecords, root};
+use crate::difference::marked;
 use crate::error::ReportError;
+use crate::evaluation::page as evaluation;
 use crate::html::{self as frame, REPORT};
 use maud::{Markup, html};
 use std::path::{Component, Path};
@@ -23,6 +24,7 @@ pub(crate) fn html(directory: &Path, records: &RunRecords) -> Result<String, Rep
             (frame::cards(&cards(summary, records)))
             (metrics(summary))
         }
+        @if let Some(record) = &records.evaluation { (evaluation::markup(record)) }
         h2 { "Learning" }
         (figures(&learning))
         @if !machine.is_empty() {
@@ -100,17 +102,27 @@ fn metrics(summary: &Summary) -> Markup {
         let direction = summary.directions.get(name).copied().or_else(|| direction_of(name));
         let better = direction.zip(before).is_some_and(|(direction, before)| direction.is_better(*after, before));
         let title = direction.map_or(name.clone(), |direction| format!("{name} {}", direction.arrow()));
-        (title, before.map_or("–".into(), |before| format!("{before:.4}")), format!("{after:.4}"), better)
+        let interval = summary.intervals.get(name).map_or_else(String::new, |interval| evaluation::interval(*interval));
+        (title, before.map_or("–".into(), |before| format!("{before:.4}")), format!("{after:.4}"), interval, better)
     };
+    let intervals = !summary.intervals.is_empty();
     html! {
         @if !summary.after.is_empty() {
             h2 { "Validation" }
             div.wide {
                 table {
-                    thead { tr { th { "Metric" } th.number { "Before" } th.number { "After" } } }
+                    thead {
+                        tr {
+                            th { "Metric" } th.number { "Before" } th.number { "After" }
+                            @if intervals { th.number { "95 % interval" } }
+                        }
+                    }
                     tbody {
-                        @for (name, before, after, better) in summary.after.iter().map(row) {
-                            tr { th scope="row" { (name) } td.number { (before) } td.number.good[better] { (after) } }
+                        @for (name, before, after, interval, better) in summary.after.iter().map(row) {
+                            tr {
+                                th scope="row" { (name) } td.number { (before) } td.number.good[better] { (after) }
+                                @if intervals { td.number { (interval) } }
+                            }
                         }
                     }
                 }

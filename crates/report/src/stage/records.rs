@@ -2,6 +2,7 @@
 
 use crate::draw::areas::{Interval, Part};
 use crate::error::ReportError;
+use crate::evaluation::record::EvaluationRecord;
 use crate::series::Series;
 use serde_json::Value;
 use std::path::Path;
@@ -29,6 +30,8 @@ pub(crate) struct RunRecords {
     pub configuration: Option<String>,
     /// Program and machine of each session.
     pub sessions: Vec<Environment>,
+    /// The evaluation that was made for the page, if there was one.
+    pub evaluation: Option<EvaluationRecord>,
 }
 
 impl RunRecords {
@@ -51,6 +54,7 @@ impl RunRecords {
             summary: Summary::read(directory),
             configuration: std::fs::read_to_string(root.unwrap_or(directory).join("config.yaml")).ok(),
             sessions: Environment::sessions(directory),
+            evaluation: EvaluationRecord::read(directory),
         })
     }
 

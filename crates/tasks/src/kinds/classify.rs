@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_data::records::{ClassifyRecord, RecordsConfig, RecordsError};
-use undertone_metrics::{ConfusionMatrix, Interval, bootstrap};
+use undertone_metrics::ConfusionMatrix;
 use undertone_model::heads::{ClassifyHead, ClassifyHeadConfig, Pooling};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
@@ -159,19 +159,20 @@ impl TaskScore for LabelScore {
     }
 
     fn metric(&self, name: &str) -> Option<f64> {
-        self.metric_of(&self.decisions.iter().copied().collect(), name)
+        self.value(&self.decisions.iter().copied().collect(), name)
     }
 
-    fn interval(&self, name: &str) -> Option<Interval> {
-        let metric = |drawn: &mut dyn Iterator<Item = usize>| {
-            self.metric_of(&drawn.map(|index| self.decisions[index]).collect(), name)
-        };
-        bootstrap(self.decisions.len(), metric)
+    fn samples(&self) -> usize {
+        self.decisions.len()
+    }
+
+    fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        self.value(&samples.map(|index| self.decisions[index]).collect(), name)
     }
 }
 
 impl LabelScore {
-    fn metric_of(&self, found: &ConfusionMatrix<usize>, name: &str) -> Option<f64> {
+    fn value(&self, found: &ConfusionMatrix<usize>, name: &str) -> Option<f64> {
         if name == "accuracy" {
             return found.accuracy();
         }

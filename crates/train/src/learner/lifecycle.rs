@@ -173,6 +173,7 @@ impl<O: Objective> Learner<O> {
             directions: self.directions_of(&after),
             before: before.metrics,
             after: after.metrics,
+            intervals: after.intervals,
             remarks: after.remarks,
         }
     }

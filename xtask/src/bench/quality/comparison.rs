@@ -137,11 +137,12 @@ pub fn last_object(stdout: &str) -> Result<Value, Failure> {
         .map_err(|_| Failure::Machine(format!("a child ended with `{last}` in place of a line of JSON")))
 }
 
-/// The numbers of an object, by their names without the task's.
+/// The scores of an object, by their names without the task's.
 fn numbers(object: &Value) -> BTreeMap<String, f64> {
     let all = object.as_object().into_iter().flatten();
     let own = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
-    all.filter_map(|(name, value)| Some((own(name), value.as_f64()?))).collect()
+    let scores = all.filter(|(name, _)| *name != "samples");
+    scores.filter_map(|(name, value)| Some((own(name), value.as_f64()?))).collect()
 }
 
 #[cfg(test)]

@@ -82,6 +82,8 @@ pub struct Selection {
     pub part: Option<PartConfig>,
     /// Share of the records in a split if another has the rest, computed from `part_of_train`. Not a key of the YAML.
     pub share: Option<Share>,
+    /// Columns whose values the samples keep, to group results by. Not a key of the YAML.
+    pub keep: Vec<String>,
 }
 
 /// Share of the training recordings that is held out for validation.
@@ -233,7 +235,7 @@ impl SourceConfig {
             Origin::Files(files) => (files.path.clone(), files.target_path.clone(), files.format),
             _ => (shards, None, Format::Parquet),
         };
-        let Selection { columns, header, limit, part, share } = self.selection().cloned().unwrap_or_default();
-        RecordsConfig { path, target_path, format, columns, header, limit, part, share }
+        let Selection { columns, header, limit, part, share, keep } = self.selection().cloned().unwrap_or_default();
+        RecordsConfig { path, target_path, format, columns, header, limit, part, share, keep }
     }
 }

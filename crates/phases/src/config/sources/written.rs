@@ -111,7 +111,7 @@ impl Default for WrittenSource {
 impl WrittenSource {
     fn selection(&self) -> Selection {
         let Self { columns, header, limit, part, .. } = self.clone();
-        Selection { columns, header, limit, part, share: None }
+        Selection { columns, header, limit, part, ..Selection::default() }
     }
 
     /// Returns the origin. Keys of other origins are ignored.

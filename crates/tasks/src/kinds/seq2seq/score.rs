@@ -3,7 +3,7 @@
 use crate::{Answer, BoxError, KindMetric, ScoredText, Target, TaskScore, TextSample};
 use std::ops::AddAssign;
 use undertone_metrics::registry::{self, RunningScore};
-use undertone_metrics::{Bleu, ErrorRate, Interval, Rouge, SampleScores, bleu, bootstrap, cer, rouge, wer};
+use undertone_metrics::{Bleu, ErrorRate, Rouge, SampleScores, bleu, cer, rouge, wer};
 
 /// Reference text of a sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,17 +138,26 @@ impl TaskScore for WrittenScore {
         }
     }
 
-    fn interval(&self, name: &str) -> Option<Interval> {
+    fn samples(&self) -> usize {
+        self.texts.len()
+    }
+
+    fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
         if self.registered(name).is_none() {
-            return self.texts.interval(|counts| counts.metric(name));
+            return self.texts.sum_of(samples).metric(name);
         }
-        // The sum of a registered metric is its own, so that each text of a drawn corpus is scored again.
-        let metric = registry::lookup(name)?;
-        bootstrap(self.pairs.len(), |drawn| {
-            let mut score = metric.start();
-            drawn.map(|index| &self.pairs[index]).for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
-            score.value()
-        })
+        // The sum of a registered metric is its own, so that each text is scored again.
+        let mut score = registry::lookup(name)?.start();
+        samples.map(|index| &self.pairs[index]).for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
+        score.value()
+    }
+
+    fn errors(&self, name: &str) -> Option<ErrorRate> {
+        match name {
+            "cer" => Some(self.texts.sum().characters),
+            "wer" => Some(self.texts.sum().words),
+            _ => None,
+        }
     }
 }
 
@@ -183,6 +192,27 @@ mod tests {
             assert!(interval.low < value && value < interval.high, "{metric}: {value} in {interval:?}");
         }
         assert_eq!((score.interval("rouge1").is_some(), score.interval("unknown")), (true, None));
+    }
+
+    #[test]
+    fn some_of_the_samples_are_scored_by_themselves() {
+        let mut score = Score::new(&HeadConfig::default(), &["cer".into()]);
+        for (text, answer) in [("CQ DX", "CQ DX"), ("ABCDE", "ABCDX"), ("DE K", "DE")] {
+            score.add(&spoken("a", text), Some(&Answer::text(answer))).expect("scored");
+        }
+        let of = |name: &str, samples: &[usize]| score.metric_of(name, &mut samples.iter().copied());
+        assert_eq!(score.samples(), 3);
+        assert_eq!((of("cer", &[0]), of("cer", &[1]), of("exact", &[0, 1])), (Some(0.0), Some(0.2), Some(0.5)));
+        assert_eq!(of("exact", &[1, 0, 0]), Some(2.0 / 3.0), "one that is given twice counts twice");
+        assert_eq!((of("cer", &[]), of("unknown", &[0])), (None, None));
+        assert_eq!(of("cer", &[0, 1, 2]), Some(score.metric("cer")));
+        let words = score.errors("wer").expect("words");
+        assert_eq!(
+            (words.hits(), words.edits.substitutions, words.edits.deletions, words.edits.insertions),
+            (3, 1, 1, 0)
+        );
+        assert_eq!(score.errors("cer").expect("characters").length, 14);
+        assert!(score.errors("exact").is_none());
     }
 
     #[test]

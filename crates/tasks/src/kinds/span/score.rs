@@ -4,7 +4,7 @@ use super::{AnswerConfig, SpanWindow, WindowLogits, best_spans};
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextError, TextSample};
 use std::sync::Arc;
 use undertone_data::records::SpanRecord;
-use undertone_metrics::{AnswerScore, Interval, SampleScores, squad_v1, squad_v2};
+use undertone_metrics::{AnswerScore, SampleScores, squad_v1, squad_v2};
 
 /// Target of one window of a question's context; a question has as many samples as windows.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,8 +96,12 @@ impl TaskScore for SpanScore {
         figure(name)(self.questions.sum())
     }
 
-    fn interval(&self, name: &str) -> Option<Interval> {
-        self.questions.interval(figure(name))
+    fn samples(&self) -> usize {
+        self.questions.len()
+    }
+
+    fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        figure(name)(&self.questions.sum_of(samples))
     }
 }
 

@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_data::records::{OUTSIDE, RecordsConfig, RecordsError, TagRecord};
-use undertone_metrics::{EntityCounts, Interval, SampleScores, entities};
+use undertone_metrics::{EntityCounts, SampleScores, entities};
 use undertone_model::heads::{TagHead, TagHeadConfig};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
@@ -219,8 +219,12 @@ impl TaskScore for TagScore {
         f1(self.found.sum())
     }
 
-    fn interval(&self, _: &str) -> Option<Interval> {
-        self.found.interval(f1)
+    fn samples(&self) -> usize {
+        self.found.len()
+    }
+
+    fn metric_of(&self, _: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        f1(&self.found.sum_of(samples))
     }
 
     /// Without expected and found entities, nothing is wrong.

@@ -1,0 +1,96 @@
+//! Scored samples of a task, and its metrics over any of them.
+
+use crate::SampleFacts;
+use crate::config::{LOSS, TaskConfig};
+use std::sync::Arc;
+use undertone_metrics::{Difference, Direction, ErrorRate, Hallucination, Interval, bootstrap, paired_bootstrap};
+use undertone_tasks::{Score, ScoredText};
+
+/// Samples of a task with the model's answers, and their score.
+#[derive(Clone, Debug)]
+pub struct ScoredTask {
+    /// Name of the task; empty in a run without `tasks`.
+    pub name: String,
+    /// Samples in the order of the data; a question with several windows is one sample.
+    pub samples: Vec<ScoredSample>,
+    metrics: Vec<TaskMetric>,
+    score: Arc<Score>,
+}
+
+/// Sample with the model's answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredSample {
+    /// Name, reference and hypothesis as they were compared, thus normalised.
+    pub text: ScoredText,
+    /// What else is known about it, if it is a recording.
+    pub facts: Option<SampleFacts>,
+}
+
+/// Metric of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskMetric {
+    /// Name.
+    pub name: String,
+    /// Whether lower or higher is better, if that is known.
+    pub direction: Option<Direction>,
+}
+
+impl ScoredTask {
+    pub(super) fn new(task: &TaskConfig, score: Score, samples: Vec<ScoredSample>) -> Self {
+        // Samples are known by their texts, so a kind that returns no texts has no metric of some of them.
+        let is_known = score.samples() == samples.len();
+        let names = task.metrics().into_iter().filter(|name| is_known && name != LOSS);
+        let mut metrics: Vec<TaskMetric> =
+            names.map(|name| TaskMetric { direction: task.head.direction(&name), name }).collect();
+        let hallucinated = |sample: &ScoredSample| sample.hallucination() != Hallucination::default();
+        if samples.iter().any(hallucinated) {
+            metrics.push(TaskMetric { name: Hallucination::NAME.to_owned(), direction: Some(Direction::Lower) });
+        }
+        Self { name: task.name.clone(), samples, metrics, score: Arc::new(score) }
+    }
+
+    /// Metrics that can be computed over some of the samples: those of the task but the loss, and the hallucinated words
+    /// per minute if there are recordings without text.
+    pub fn metrics(&self) -> &[TaskMetric] {
+        &self.metrics
+    }
+
+    /// Value of a metric over some samples, each as often as its index is given.
+    pub fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        if name != Hallucination::NAME {
+            return self.score.metric_of(name, samples);
+        }
+        let mut sum = Hallucination::default();
+        samples.for_each(|index| sum += self.samples[index].hallucination());
+        sum.words_per_minute()
+    }
+
+    /// Confidence interval of a metric over some samples.
+    pub fn interval_of(&self, name: &str, samples: &[usize]) -> Option<Interval> {
+        bootstrap(samples.len(), |drawn| self.metric_of(name, &mut drawn.map(|index| samples[index])))
+    }
+
+    /// Difference of a metric to the answers of another model to the same samples. `None` if the metric has no value, or
+    /// if the kind of task cannot score some samples by themselves.
+    pub fn difference(&self, other: &Self, name: &str) -> Option<Difference> {
+        paired_bootstrap(self.samples.len(), |drawn| self.metric_of(name, drawn), |drawn| other.metric_of(name, drawn))
+    }
+
+    /// Alignment of all texts with their references, for a metric that is an error rate.
+    pub fn errors(&self, name: &str) -> Option<ErrorRate> {
+        self.score.errors(name)
+    }
+
+    /// All samples, as indices.
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.samples.len()).collect()
+    }
+}
+
+impl ScoredSample {
+    fn hallucination(&self) -> Hallucination {
+        let ScoredText { reference, hypothesis, .. } = &self.text;
+        let of = |facts: &SampleFacts| Hallucination::of(reference, hypothesis, facts.seconds());
+        self.facts.as_ref().map(of).unwrap_or_default()
+    }
+}
