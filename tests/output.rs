@@ -128,7 +128,7 @@ fn a_name_that_is_no_unicode_is_written_as_near_to_it_as_json_can() {
     let place = Place::default();
     let name = OsStr::from_bytes(b"clip-\xff.wav");
     std::fs::write(place.path("").join(name), wav(&vec![0.1; 16_000])).expect("written");
-    let mut command = place.xtask(&["transcribe", "--format", "json"]);
+    let mut command = place.xtask(&["transcribe", "--format", "jsonl"]);
     let outcome = outcome(command.arg(name).output()).succeeded();
     let line: serde_json::Value = serde_json::from_str(outcome.stdout.trim()).expect("JSON");
     assert_eq!(line["audio"], "clip-\u{fffd}.wav");

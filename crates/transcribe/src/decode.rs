@@ -1,20 +1,11 @@
 //! Decoding of windows, with retries at higher temperatures.
 
 use crate::compression::compression_ratio;
+use crate::decoded::{Decoded, mean_log};
 use crate::transcriber::Transcriber;
 use burn::tensor::{Int, Tensor, TensorData};
 use std::collections::BTreeMap;
-use undertone_model::whisper::{GenerateOptions, Generated, NoSpeech, TimestampRules};
-
-/// Decoding of a window.
-#[derive(Clone, Debug)]
-pub(crate) struct Decoded {
-    pub generated: Generated,
-    /// Text of the tokens, without timestamps and surrounding spaces.
-    pub text: String,
-    pub temperature: f64,
-    pub compression_ratio: f64,
-}
+use undertone_model::whisper::{GenerateOptions, NoSpeech, TimestampRules};
 
 /// Maximum of the first timestamp, in steps of 20 ms: a second.
 const MAX_INITIAL_TIMESTAMP: u32 = 50;
@@ -134,9 +125,4 @@ impl Transcriber {
         let begin = self.whisper.tokenizer.timestamp_begin();
         tokens.iter().copied().filter(|token| *token < begin).collect()
     }
-}
-
-/// Returns the mean of logarithms; 0 for an empty slice.
-pub(crate) fn mean_log(log_probs: &[f32]) -> f64 {
-    log_probs.iter().map(|log_prob| f64::from(*log_prob)).sum::<f64>() / log_probs.len().max(1) as f64
 }

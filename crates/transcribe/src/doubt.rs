@@ -1,6 +1,6 @@
 //! A second reading of the signal alone, where a model that reads something other than speech has low confidence.
 
-use crate::decode::{Decoded, mean_log};
+use crate::decoded::{Decoded, mean_log};
 use crate::transcriber::Transcriber;
 use undertone_metrics::cer;
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Transcriber`] has a loaded model and [`TranscribeOptions`]. It finds [speech](vad), decodes its windows in batches (or one
 //! after the other by timestamps, as openai-whisper does), tries again at higher temperatures where a text repeats itself or
-//! is improbable, detects the language, and aligns words with the audio. [`write`] makes subtitles and other files of a
+//! is improbable, detects the language, and aligns words with the audio. [`write`](mod@write) makes subtitles and other files of a
 //! [`Transcript`]. [`LiveTranscriber`] reads audio while it arrives.
 //!
 //! A model that reads something other than speech, such as Morse code, is given its audio by its
@@ -11,13 +11,12 @@
 //! This crate trains nothing, and does not choose or load models: networks and the decoding loop are in `undertone-model`.
 //!
 //! ```no_run
-//! use burn::tensor::Device;
 //! use std::path::Path;
 //! use undertone_model::whisper::PretrainedWhisper;
 //! use undertone_transcribe::write::{Format, Layout};
 //! use undertone_transcribe::{TranscribeOptions, Transcriber};
 //!
-//! let device = Device::flex();
+//! let device = undertone_ops::DeviceSpec::Cpu.resolve()?;
 //! let whisper = PretrainedWhisper::load(Path::new("whisper-tiny.en"), &device)?;
 //! let options = TranscribeOptions { words: true, ..TranscribeOptions::default() };
 //! let transcriber = Transcriber::new(whisper, &device, options)?;
@@ -28,12 +27,14 @@
 
 mod compression;
 mod decode;
+mod decoded;
 mod doubt;
 mod error;
 mod live;
 mod options;
 mod pieces;
 mod prompt;
+mod prompt_parts;
 mod reading;
 mod recordings;
 mod sequential;

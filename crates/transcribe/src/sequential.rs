@@ -1,7 +1,7 @@
 //! One window after the other, each from where the timestamps of the one before end: the procedure of openai-whisper's
 //! `transcribe` (Radford et al., 2022, section 4.5).
 
-use crate::decode::Decoded;
+use crate::decoded::Decoded;
 use crate::transcriber::{Transcriber, frames};
 use crate::transcript::{DetectedLanguage, Segment, Transcript, Word};
 use crate::words::{WindowText, timed_words};

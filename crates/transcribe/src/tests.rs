@@ -1,6 +1,6 @@
 //! Tests of the transcriber with the bundled model and with untrained ones.
 
-use crate::decode::mean_log;
+use crate::decoded::mean_log;
 use crate::{Language, Segmentation, TranscribeError, TranscribeOptions, Transcriber};
 use burn::module::Module;
 use burn::tensor::Device;

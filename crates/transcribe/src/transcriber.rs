@@ -1,10 +1,10 @@
 //! Transcription with one model.
 
-use crate::decode::Decoded;
+use crate::decoded::Decoded;
 use crate::error::TranscribeError;
 use crate::options::{Segmentation, TranscribeOptions};
 use crate::pieces::{AudioPiece, Divider};
-use crate::prompt::PromptParts;
+use crate::prompt_parts::PromptParts;
 use crate::reading::Reading;
 use crate::transcript::{DetectedLanguage, Segment, Transcript, Word};
 use crate::vad::VadNetwork;

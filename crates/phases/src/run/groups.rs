@@ -121,7 +121,7 @@ fn by_quarter(numbers: impl Iterator<Item = Option<f64>>) -> Vec<Named> {
     let mut sorted: Vec<f64> = numbers.iter().copied().flatten().collect();
     sorted.sort_by(f64::total_cmp);
     let bounds: Vec<f64> = (1..4).map(|quarter| sorted[quarter * sorted.len() / 4]).collect();
-    let quarter = |number: &f64| bounds.iter().filter(|bound| number >= bound).count();
+    let quarter = |number: &f64| bounds.iter().filter(|bound| number >= *bound).count();
     let group = |at: usize| {
         let own: Vec<f64> = sorted.iter().copied().filter(|number| quarter(number) == at).collect();
         let name = format!("{} to {}", own.first()?, own.last()?);

@@ -2,7 +2,7 @@
 
 use crate::SampleFacts;
 use crate::config::{LOSS, TaskConfig};
-use std::sync::Arc;
+use std::rc::Rc;
 use undertone_metrics::{Difference, Direction, ErrorRate, Hallucination, Interval, bootstrap, paired_bootstrap};
 use undertone_tasks::{Score, ScoredText};
 
@@ -14,7 +14,7 @@ pub struct ScoredTask {
     /// Samples in the order of the data; a question with several windows is one sample.
     pub samples: Vec<ScoredSample>,
     metrics: Vec<TaskMetric>,
-    score: Arc<Score>,
+    score: Rc<Score>,
 }
 
 /// Sample with the model's answer.
@@ -46,7 +46,7 @@ impl ScoredTask {
         if samples.iter().any(hallucinated) {
             metrics.push(TaskMetric { name: Hallucination::NAME.to_owned(), direction: Some(Direction::Lower) });
         }
-        Self { name: task.name.clone(), samples, metrics, score: Arc::new(score) }
+        Self { name: task.name.clone(), samples, metrics, score: Rc::new(score) }
     }
 
     /// Metrics that can be computed over some of the samples: those of the task but the loss, and the hallucinated words

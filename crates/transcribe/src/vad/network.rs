@@ -1,8 +1,9 @@
 //! Silero's network: the probability of speech in each 32 ms.
 
 use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use safetensors::SafeTensors;
+use undertone_ops::DeviceSpec;
 
 /// Number of samples of a frame, for which the network gives one probability: 32 ms.
 pub const FRAME: usize = 512;
@@ -70,7 +71,7 @@ impl VadNetwork {
     /// # Panics
     /// If the bundled file is not what this version of the crate was built with.
     pub fn new() -> Self {
-        let device = Device::flex();
+        let device = DeviceSpec::Cpu.resolve().expect("every machine has a CPU");
         let file = SafeTensors::deserialize(WEIGHTS).expect("the bundled weights are safetensors");
         let read = |name: &str| -> (Vec<f32>, Vec<usize>) {
             let view = file.tensor(name).expect("a bundled tensor");
