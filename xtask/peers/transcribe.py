@@ -269,4 +269,5 @@ def main():
         arguments.json.write_text(json.dumps(report))
 
 
-main()
+if __name__ == "__main__":
+    main()
