@@ -78,7 +78,7 @@ impl Default for TranscribeOptions {
             language: Language::default(),
             task: None,
             segmentation: Segmentation::default(),
-            batch_size: 8,
+            batch_size: 16,
             vad: VadOptions::default(),
             beams: None,
             patience: 1.0,

@@ -4,6 +4,7 @@ use crate::options::{Segmentation, TranscribeOptions};
 use crate::reading::Reading;
 use crate::vad::{SpeechFinder, VadNetwork};
 use std::ops::Range;
+use undertone_data::audio::SAMPLE_RATE;
 
 /// A piece of a recording.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +86,9 @@ impl<'a> Divider<'a> {
     }
 }
 
+/// Longest pause within a piece, in samples: 5 seconds. What is said after it is a segment of its own.
+const MOST_APART: usize = 5 * SAMPLE_RATE as usize;
+
 /// Packing of stretches of speech into pieces that fill a window as far as they can.
 pub(crate) struct SpeechPacker<'a> {
     finder: SpeechFinder<'a>,
@@ -115,9 +119,11 @@ impl SpeechPacker<'_> {
         pieces
     }
 
-    /// Adds a stretch; returns the piece that is complete because it has no room for it.
+    /// Adds a stretch; returns the piece that is complete because it has no room for it, or the stretch is far away.
     fn pack(&mut self, stretch: Range<usize>) -> Option<AudioPiece> {
-        let complete = if self.packed.len() + stretch.len() > self.window { self.take() } else { None };
+        let is_full = self.packed.len() + stretch.len() > self.window;
+        let is_far = self.parts.last().is_some_and(|last| stretch.start - last.end > MOST_APART);
+        let complete = if is_full || is_far { self.take() } else { None };
         let own = stretch.start - self.offset..(stretch.end - self.offset).min(self.audio.len());
         self.packed.extend_from_slice(&self.audio[own]);
         self.parts.push(stretch);
@@ -127,5 +133,42 @@ impl SpeechPacker<'_> {
     fn take(&mut self) -> Option<AudioPiece> {
         let (parts, audio) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.packed));
         (!parts.is_empty()).then_some(AudioPiece { parts, audio, begins_word: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn pieces(audio: &[f32], block: usize) -> Vec<AudioPiece> {
+        let reading = Reading { reader: None, window: 480_000 };
+        let network = VadNetwork::new();
+        let mut divider = Divider::new(&reading, &TranscribeOptions::default(), || &network);
+        let mut pieces: Vec<AudioPiece> = audio.chunks(block).flat_map(|block| divider.push(block)).collect();
+        pieces.extend(divider.finish());
+        pieces
+    }
+
+    #[test]
+    fn speech_is_packed_unless_it_is_far_apart() {
+        let clip = Path::new(env!("CARGO_MANIFEST_DIR")).join("../exchange/src/verify/clips/jfk.flac");
+        let clip = undertone_data::audio::load(&clip).expect("the clip");
+        let apart = |seconds: usize| [&clip[..], &vec![0.0; seconds * 16_000], &clip].concat();
+        assert_eq!(pieces(&apart(3), 16_000).len(), 1);
+        assert_eq!(pieces(&apart(20), 16_000).len(), 2);
+        let three = [&apart(3)[..], &[0.0; 32_000], &clip].concat();
+        let found = pieces(&three, 10_000);
+        assert_eq!(found.len(), 2, "three do not fit a window");
+        assert_eq!(found, pieces(&three, 77_777), "however the audio comes");
+        for piece in &found {
+            assert!(piece.audio.len() <= 480_000);
+            let own: Vec<f32> = piece.parts.iter().flat_map(|part| three[part.clone()].to_vec()).collect();
+            assert_eq!(piece.audio, own);
+            assert_eq!((piece.place(0), piece.place(piece.audio.len())), (piece.samples().start, piece.samples().end));
+            let second = &piece.parts[1.min(piece.parts.len() - 1)];
+            let before: usize = piece.parts.iter().take_while(|part| part.start < second.start).map(Range::len).sum();
+            assert_eq!(piece.place(before + 1), second.start + 1);
+        }
     }
 }
