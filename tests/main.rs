@@ -41,5 +41,6 @@ mod report;
 mod resume;
 mod run_directory;
 mod text_folder;
+mod transcribing;
 mod tune;
 mod vocabulary;

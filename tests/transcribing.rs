@@ -1,0 +1,66 @@
+//! `transcribe` on files and folders: what it writes where, and what it does when one of them cannot be read.
+
+use undertone_tests::{Place, wav, write_model};
+
+/// A place with recordings of Morse code in a folder, one of them broken, and an untrained model.
+fn place() -> Place {
+    let place = Place::default();
+    write_model(&place.path("model"));
+    std::fs::create_dir_all(place.path("in/deep")).expect("a folder");
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw");
+    for (from, to) in [("clip00.mp3", "in/b.mp3"), ("clip05.mp3", "in/deep/c.mp3")] {
+        std::fs::copy(fixtures.join(from), place.path(to)).expect("copied");
+    }
+    place.write("in/a.wav", "no audio at all");
+    place.write("in/notes.txt", "not to be transcribed");
+    place
+}
+
+#[test]
+fn a_folder_is_transcribed_though_one_file_cannot_be_read() {
+    let place = place();
+    let outcome = place.run(&["transcribe", "--format", "srt", "--output-dir", "out", "in"]);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (Some(2), ""), "{outcome:?}");
+    let said = outcome.stderr.lines().filter(|line| line.starts_with("error:")).collect::<Vec<_>>();
+    assert!(said.len() == 2 && said[0].contains("a.wav") && said[1].contains("1 of 3"), "{outcome:?}");
+    let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    for name in ["out/b.srt", "out/deep/c.srt"] {
+        let file = read(name);
+        assert!(file.starts_with("1\n00:00:0") && file.contains(" --> "), "{file}");
+    }
+    assert!(!place.path("out/a.srt").exists() && !place.path("out/notes.srt").exists());
+
+    let lines = place.run(&["transcribe", "--format", "jsonl", "in/b.mp3", "in/deep"]).succeeded().stdout;
+    let objects: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(
+        objects.iter().map(|object| object["audio"].as_str()).collect::<Vec<_>>(),
+        [Some("in/b.mp3"), Some("in/deep/c.mp3")]
+    );
+    let text = place.run(&["transcribe", "in/b.mp3"]).succeeded().stdout;
+    assert_eq!(objects[0]["text"].as_str(), Some(text.trim_end()));
+    let table = place.run(&["transcribe", "--format", "tsv", "in/b.mp3"]).succeeded().stdout;
+    assert!(table.starts_with("start\tend\ttext\n0\t"), "{table}");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_anything_is_read() {
+    let place = place();
+    std::fs::create_dir(place.path("empty")).expect("a folder");
+    place.write("b.wav", wav(&[0.1; 1600]));
+    for (args, culprits) in [
+        (&["--format", "srt", "in"][..], &["srt", "--output-dir"][..]),
+        (&["--output-dir", "out", "in/b.mp3", "b.wav"], &["in/b.mp3", "b.wav", "same output"]),
+        (&["--words", "in/b.mp3"], &["`cw`", "words"]),
+        (&["--segmentation", "timestamps", "in/b.mp3"], &["`cw`", "timestamps"]),
+        (&["--timestamps", "--format", "srt", "in/b.mp3"], &["--timestamps", "txt"]),
+        (&["--temperatures", "0,-1", "in/b.mp3"], &["temperatures"]),
+        (&["--batch-size", "0", "in/b.mp3"], &["batch size"]),
+        (&["empty"], &["`empty`", "no audio files"]),
+        (&["none.wav"], &["`none.wav`"]),
+        (&["--model", "model", "--language", "xx", "b.wav"], &["<|xx|>"]),
+    ] {
+        let before = place.tree();
+        place.run(&[&["transcribe"], args].concat()).assert_refusal(culprits);
+        assert_eq!(place.tree(), before, "{args:?}");
+    }
+}
