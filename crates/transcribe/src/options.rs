@@ -62,7 +62,7 @@ pub struct TranscribeOptions {
     pub initial_prompt: Option<String>,
     /// Words before every window, as context.
     pub hotwords: Option<String>,
-    /// Text that the first window begins with.
+    /// Text that the first window begins with. It is not part of the transcript.
     pub prefix: Option<String>,
     /// Whether the text of a window is the context of the next one, with [`Segmentation::Timestamps`].
     pub condition_on_previous: bool,
@@ -119,8 +119,8 @@ impl TranscribeOptions {
 }
 
 impl TranscribeOptions {
-    /// Checks the values.
-    pub(crate) fn validate(&self) -> Result<(), TranscribeError> {
+    /// Checks the values, for a model whose own number of beams is `own_beams`.
+    pub(crate) fn validate(&self, own_beams: usize) -> Result<(), TranscribeError> {
         let wrong = |option, value: &dyn std::fmt::Debug, advice| {
             Err(TranscribeError::Option { option, value: format!("{value:?}"), advice })
         };
@@ -135,6 +135,13 @@ impl TranscribeOptions {
         }
         if !(self.patience.is_finite() && self.patience > 0.0) {
             return wrong("the patience", &self.patience, "give a number above 0; 1 is usual");
+        }
+        if self.patience != 1.0 && self.beams.unwrap_or(own_beams) <= 1 {
+            return wrong(
+                "the patience",
+                &self.patience,
+                "it is for several beams: give their number, or leave it out",
+            );
         }
         if self.temperatures.is_empty() || self.temperatures.iter().any(|t| !(t.is_finite() && *t >= 0.0)) {
             return wrong("the list of temperatures", &self.temperatures, "give one or more numbers from 0 on");
@@ -151,6 +158,8 @@ impl TranscribeOptions {
 
     /// Refuses what only a model of speech can do.
     pub(crate) fn validate_for_reader(&self, reader: &str) -> Result<(), TranscribeError> {
+        let usual = Self::default();
+        let changed = |own: Option<f64>, usual: Option<f64>| own.is_some() && own != usual;
         let used = [
             (self.words, "the times of words"),
             (self.segmentation == Segmentation::Timestamps, "the segmentation by timestamps"),
@@ -158,6 +167,10 @@ impl TranscribeOptions {
             (self.hotwords.is_some(), "the hotwords"),
             (self.prefix.is_some(), "the prefix"),
             (self.beams.is_some(), "the number of beams"),
+            (self.temperatures != usual.temperatures && self.temperatures != [0.0], "the temperatures"),
+            (changed(self.compression_ratio_threshold, usual.compression_ratio_threshold), "the thresholds"),
+            (changed(self.logprob_threshold, usual.logprob_threshold), "the thresholds"),
+            (changed(self.no_speech_threshold, usual.no_speech_threshold), "the thresholds"),
         ];
         match used.into_iter().find(|(used, _)| *used) {
             Some((_, option)) => Err(TranscribeError::NotSpeech { reader: reader.to_owned(), option }),

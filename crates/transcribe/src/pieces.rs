@@ -23,16 +23,22 @@ impl AudioPiece {
         self.parts.first().map_or(0, |part| part.start)..self.parts.last().map_or(0, |part| part.end)
     }
 
-    /// Returns the position in the recording of a position in the piece, in samples.
-    pub fn place(&self, at: usize) -> usize {
+    /// Returns the position in the recording of a word in the piece, in samples. A word does not reach over audio that is
+    /// left out: it is in the stretch that has most of it.
+    pub fn place(&self, word: Range<usize>) -> Range<usize> {
         let mut before = 0;
+        let mut most: Option<Range<usize>> = None;
         for part in &self.parts {
-            if at <= before + part.len() {
-                return part.start + (at - before);
+            let of = |at: usize| part.start + at.clamp(before, before + part.len()) - before;
+            let own = of(word.start)..of(word.end);
+            // Of two that have as much, a word at a boundary begins the later one.
+            let is_there = (before..=before + part.len()).contains(&word.start);
+            if most.as_ref().is_none_or(|most| own.len() > most.len() || is_there && own.len() == most.len()) {
+                most = Some(own);
             }
             before += part.len();
         }
-        self.samples().end
+        most.unwrap_or(0..0)
     }
 }
 
@@ -165,10 +171,12 @@ mod tests {
             assert!(piece.audio.len() <= 480_000);
             let own: Vec<f32> = piece.parts.iter().flat_map(|part| three[part.clone()].to_vec()).collect();
             assert_eq!(piece.audio, own);
-            assert_eq!((piece.place(0), piece.place(piece.audio.len())), (piece.samples().start, piece.samples().end));
-            let second = &piece.parts[1.min(piece.parts.len() - 1)];
-            let before: usize = piece.parts.iter().take_while(|part| part.start < second.start).map(Range::len).sum();
-            assert_eq!(piece.place(before + 1), second.start + 1);
+            assert_eq!(piece.place(0..piece.parts[0].len()), piece.parts[0]);
+            let Some(second) = piece.parts.get(1) else { continue };
+            let before = piece.parts[0].len();
+            assert_eq!(piece.place(before - 10..before + 90), second.start..second.start + 90);
+            assert_eq!(piece.place(before - 90..before + 10), piece.parts[0].end - 90..piece.parts[0].end);
+            assert_eq!(piece.place(before..before), second.start..second.start);
         }
     }
 }

@@ -114,7 +114,10 @@ impl Transcriber {
             let known = language.get_or_insert_with(|| self.detect(states.clone()).pop());
             let code = known.as_ref().map(|language: &DetectedLanguage| language.code.clone());
             let mut start = self.start(code.as_deref(), None).unwrap_or_default();
-            let plain = start.clone();
+            let mut plain = start.clone();
+            if seek == 0 {
+                plain.extend_from_slice(&self.parts.prefix);
+            }
             start.pop();
             let prompt = self.prompt(&tokens[context..], &start, seek == 0);
             let Some(decoded) = self.decode(&states, &[prompt], true).pop() else { break };
@@ -194,10 +197,8 @@ impl Transcriber {
                 left = left.saturating_sub(word.tokens);
                 own.push(word);
             }
-            let mut placed: Vec<Word> = own
-                .into_iter()
-                .map(|word| Word::placed(word, |seconds| seek + (seconds * f64::from(SAMPLE_RATE)).round() as usize))
-                .collect();
+            let mut placed: Vec<Word> =
+                own.into_iter().map(|word| Word::placed(word, |at| seek + at.start..seek + at.end)).collect();
             fit(&mut placed, segment, pause_from);
             pause_from = placed.last().map_or(pause_from, |word| word.end);
             segment.words = placed;

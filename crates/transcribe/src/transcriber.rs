@@ -54,7 +54,7 @@ impl Transcriber {
         device: &Device,
         options: TranscribeOptions,
     ) -> Result<Self, TranscribeError> {
-        options.validate()?;
+        options.validate(whisper.generate_options().beams)?;
         let (log_mel, reading) = (LogMel::new(whisper.config.num_mel_bins)?, Reading::of(&whisper)?);
         if let Some(reader) = &reading.reader {
             options.validate_for_reader(reader.name())?;
@@ -211,8 +211,7 @@ impl Transcriber {
             if self.is_silent(&decoded) {
                 return None;
             }
-            let place = |seconds: f64| piece.place((seconds * f64::from(SAMPLE_RATE)).round() as usize);
-            let words = words.into_iter().map(|word| Word::placed(word, place)).collect();
+            let words = words.into_iter().map(|word| Word::placed(word, |samples| piece.place(samples))).collect();
             Some(self.segment_of(decoded, piece.samples(), piece.begins_word, words))
         });
         segments.collect()
@@ -300,8 +299,11 @@ impl Transcriber {
 
 impl Word {
     /// Returns a window's word at its place in the recording, given by `place`, in samples.
-    pub(crate) fn placed(word: TimedWord, place: impl Fn(f64) -> usize) -> Self {
-        let [start, end] = [word.start, word.end].map(|at| place(at) as f64 / f64::from(SAMPLE_RATE));
+    pub(crate) fn placed(word: TimedWord, place: impl Fn(Range<usize>) -> Range<usize>) -> Self {
+        let rate = f64::from(SAMPLE_RATE);
+        let [start, end] = [word.start, word.end].map(|seconds| (seconds * rate).round() as usize);
+        let placed = place(start..end);
+        let [start, end] = [placed.start, placed.end].map(|samples| samples as f64 / rate);
         Self { text: word.text, start, end, probability: word.probability }
     }
 }

@@ -52,12 +52,12 @@ pub struct Args {
     /// With `txt`: a line for each segment, with its start and end in seconds
     #[arg(long)]
     timestamps: bool,
-    /// Maximum number of characters of a subtitle's line
-    #[arg(long, value_name = "N", default_value_t = Layout::default().line)]
-    line_length: usize,
-    /// Maximum number of lines of a subtitle
-    #[arg(long, value_name = "N", default_value_t = Layout::default().lines)]
-    lines: usize,
+    /// Maximum number of characters of a subtitle's line; 42 if not given
+    #[arg(long, value_name = "N")]
+    line_length: Option<usize>,
+    /// Maximum number of lines of a subtitle; 2 if not given
+    #[arg(long, value_name = "N")]
+    lines: Option<usize>,
     /// Print `_` for each character whose probability is below this, from 0 to 1
     #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]
     least_confidence: f32,
@@ -97,6 +97,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if args.rate.is_some() && !live {
         return Err(Failure::BadInput("audio files say their rate themselves: leave out --rate, or read `-`".into()));
+    }
+    args.decoding.validate(live)?;
+    if (args.line_length.is_some() || args.lines.is_some()) && !args.format.is_subtitles() {
+        return Err(Failure::BadInput(
+            "--line-length and --lines are for subtitles: give `--format srt` or `vtt`".into(),
+        ));
     }
     if args.timestamps && args.format != Format::Text {
         return Err(Failure::BadInput("--timestamps is for the format `txt`: the others have times anyway".into()));
@@ -151,12 +157,13 @@ impl<'a> Job<'a> {
         // A recording whose header gives no length counts nothing.
         let seconds =
             |recording: &Recording| Stored::file(&recording.path).seconds().ok().flatten().unwrap_or_default();
+        let usual = Layout::default();
         let layout = Layout {
-            line: args.line_length,
-            lines: args.lines,
+            line: args.line_length.unwrap_or(usual.line),
+            lines: args.lines.unwrap_or(usual.lines),
             least_confidence: args.least_confidence,
             characters: transcriber.reader().is_some(),
-            ..Layout::default()
+            ..usual
         };
         let bar = AudioBar::begin(recordings.iter().map(seconds).sum());
         Self { args, recordings, transcriber, layout, bar, since: Instant::now(), failures: Vec::new() }

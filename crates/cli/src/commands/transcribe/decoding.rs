@@ -1,6 +1,7 @@
 //! Arguments of decoding.
 
 use crate::commands::choices::one_of;
+use crate::failure::Failure;
 use undertone::transcribe::vad::VadOptions;
 use undertone::transcribe::{Language, Segmentation, TranscribeOptions};
 
@@ -44,15 +45,15 @@ pub struct Decoding {
     /// Words before every window, as context
     #[arg(long, value_name = "WORDS")]
     hotwords: Option<String>,
-    /// Text that the recording begins with
+    /// Text that the recording begins with; it is not repeated in the output
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
     /// Do not take the text of a window as context for the next one, with `--segmentation timestamps`
     #[arg(long)]
     no_context: bool,
-    /// Probability above which speech begins, with `--segmentation vad`
-    #[arg(long, value_name = "PROBABILITY", default_value_t = VadOptions::default().threshold)]
-    vad_threshold: f32,
+    /// Probability above which speech begins, with `--segmentation vad`; 0.5 if not given
+    #[arg(long, value_name = "PROBABILITY")]
+    vad_threshold: Option<f32>,
     /// Seed of sampling
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -63,6 +64,23 @@ const SEGMENTATIONS: [(&str, Segmentation); 3] =
     [("vad", Segmentation::Vad), ("pauses", Segmentation::Pauses), ("timestamps", Segmentation::Timestamps)];
 
 impl Decoding {
+    /// Refuses arguments that have no effect beside the others; `live` is standard input.
+    pub fn validate(&self, live: bool) -> Result<(), Failure> {
+        let refused = |text: &str| Err(Failure::BadInput(text.into()));
+        if self.vad_threshold.is_some() && self.segmentation != Segmentation::Vad {
+            return refused("--vad-threshold is for `--segmentation vad`: leave it out");
+        }
+        if self.no_context && self.segmentation != Segmentation::Timestamps {
+            return refused("--no-context is for `--segmentation timestamps`: the other windows have no context");
+        }
+        if live && (self.segmentation != Segmentation::Vad || self.vad_threshold.is_some() || self.prefix.is_some()) {
+            return refused(
+                "standard input is cut at pauses while it arrives: leave out --segmentation, --vad-threshold and --prefix",
+            );
+        }
+        Ok(())
+    }
+
     /// Returns the options for a language and a task, with or without the times of words.
     pub fn options(&self, language: Option<&str>, task: Option<&str>, words: bool) -> TranscribeOptions {
         let language = match language {
@@ -70,12 +88,13 @@ impl Decoding {
             Some("auto") => Language::Detected,
             Some(code) => Language::Code(code.to_lowercase()),
         };
+        let usual = VadOptions::default();
         TranscribeOptions {
             language,
             task: task.map(str::to_owned),
             segmentation: self.segmentation,
             batch_size: self.batch_size,
-            vad: VadOptions { threshold: self.vad_threshold, ..VadOptions::default() },
+            vad: VadOptions { threshold: self.vad_threshold.unwrap_or(usual.threshold), ..usual },
             beams: self.beams,
             patience: self.patience,
             length_penalty: self.length_penalty,
