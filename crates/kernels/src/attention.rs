@@ -3,6 +3,8 @@
 //! The forward pass works on tiles of queries against all keys. It keeps the output and the logarithm of each row's sum
 //! of exponentials, from which the backward pass recomputes the weights (Dao et al., 2022, FlashAttention).
 
+mod one_query;
+
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
 use crate::random::kept;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
@@ -68,6 +70,9 @@ impl<'a> Attention<'a> {
     #[allow(unsafe_code)]
     pub fn forward(&self, query: &[f32], key: &[f32], value: &[f32]) -> (Vec<f32>, Vec<f32>) {
         self.check(query, key, value);
+        if self.queries == 1 {
+            return self.forward_one(query, key, value);
+        }
         let mut sums = vec![0.0; self.batch * self.heads * self.queries];
         // SAFETY: the blocks cover the output, and `Head::forward` writes every row of its block.
         let out = unsafe {
@@ -81,6 +86,42 @@ impl<'a> Attention<'a> {
             })
         };
         (out, sums)
+    }
+
+    /// As [`forward`](Self::forward), for one query per sequence. A task computes all heads of a sequence, unless there are
+    /// too few sequences for the threads.
+    fn forward_one(&self, query: &[f32], key: &[f32], value: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let tasks = (2 * rayon::current_num_threads()).div_ceil(self.batch.max(1));
+        let heads = self.heads.div_ceil(tasks.clamp(1, self.heads));
+        let (mut out, mut sums) = (vec![0.0; query.len()], vec![0.0; self.batch * self.heads]);
+        let sequences = out.par_chunks_mut(self.width()).zip(sums.par_chunks_mut(self.heads)).enumerate();
+        sequences.for_each(|(sequence, (out, sums))| {
+            let parts = out.par_chunks_mut(heads * self.d_head).zip(sums.par_chunks_mut(heads)).enumerate();
+            parts.for_each(|(part, (out, sums))| {
+                let first = part * heads;
+                let query = &query[sequence * self.width() + first * self.d_head..][..out.len()];
+                let rows = sequence * self.keys * self.width() + first * self.d_head;
+                self.attend(sequence * self.heads + first, query, [&key[rows..], &value[rows..]], out, sums);
+            });
+        });
+        (out, sums)
+    }
+
+    /// Computes one query of some heads of a sequence, of which `first` is the first among all heads of the batch. `key`
+    /// and `value` begin with their first row of that head.
+    fn attend(&self, first: usize, query: &[f32], [key, value]: [&[f32]; 2], out: &mut [f32], sums: &mut [f32]) {
+        let mut weights = vec![0.0; sums.len() * self.keys];
+        one_query::scores(query, key, self.width(), self.d_head, self.head(first).scale(), &mut weights);
+        let mut factors = vec![0.0; sums.len()];
+        for (index, ((weights, sum), factor)) in weights.chunks_mut(self.keys).zip(sums).zip(&mut factors).enumerate() {
+            let total;
+            (*sum, total) = self.head(first + index).normalise(0, weights);
+            *factor = if total == 0.0 { 0.0 } else { total.recip() };
+        }
+        one_query::add_weighted(&weights, value, self.width(), self.d_head, out);
+        for (out, factor) in out.chunks_mut(self.d_head).zip(factors) {
+            out.iter_mut().for_each(|x| *x *= factor);
+        }
     }
 
     /// Returns the gradients, given the output, its gradient and the row sums of [`forward`](Self::forward).
@@ -261,16 +302,7 @@ impl<'a> Head<'a> {
             let mut totals = [0.0; TILE];
             for (row, total) in totals.iter_mut().enumerate().take(count) {
                 let i = first + start + row;
-                let scores = &mut scores[row * seen..][..seen];
-                self.hide(scores);
-                let most;
-                (most, *total) = exponentials(scores, self.visible(i));
-                if *total == 0.0 && self.sees_any(i) {
-                    // None of its scores is above -∞, although not all keys were hidden.
-                    *total = f32::NAN;
-                }
-                sums[start + row] = if *total == 0.0 { f32::INFINITY } else { most + total.ln() };
-                self.drop_weights(i, scores);
+                (sums[start + row], *total) = self.normalise(i, &mut scores[row * seen..][..seen]);
             }
             let values = self.rows(value, a.keys, 0, seen);
             product(out.rows_from(start, count), Matrix::new(scores, count, seen), values, 1.0, Threads::One);
@@ -281,6 +313,19 @@ impl<'a> Head<'a> {
                 row.iter_mut().for_each(|x| *x *= factor);
             }
         }
+    }
+
+    /// Replaces the scores of query `i` by exponentials, with dropout. Returns the logarithm of the sum that
+    /// [`Attention::forward`] returns, and the sum to divide by; it is 0 if the query sees no key.
+    fn normalise(&self, i: usize, scores: &mut [f32]) -> (f32, f32) {
+        self.hide(scores);
+        let (most, mut total) = exponentials(scores, self.visible(i));
+        if total == 0.0 && self.sees_any(i) {
+            // None of its scores is above -∞, although not all keys were hidden.
+            total = f32::NAN;
+        }
+        self.drop_weights(i, scores);
+        (if total == 0.0 { f32::INFINITY } else { most + total.ln() }, total)
     }
 
     fn backward(

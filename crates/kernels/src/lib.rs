@@ -28,6 +28,7 @@ pub mod attention;
 mod bf16;
 pub mod conv;
 pub mod embedding;
+mod few_rows;
 pub mod filter_bank;
 pub mod linear;
 mod log_sum_exp;

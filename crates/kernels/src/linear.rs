@@ -1,5 +1,6 @@
 //! Linear maps.
 
+use crate::few_rows;
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
 use crate::norm::column_sums;
 use crate::vector::{assume_written, written};
@@ -17,6 +18,11 @@ pub fn forward(x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize, d_o
     let rows = rows(x, d_in);
     if rows == 0 {
         return Vec::new();
+    }
+    // One row is as fast in a general product, which does not copy the weights for it.
+    if (2..=few_rows::MOST_ROWS).contains(&rows) && few_rows::available() {
+        // SAFETY: the product writes every element.
+        return unsafe { written(rows * d_out, |out| few_rows::product(out, x, weight, bias, d_in)) };
     }
     let x = Matrix::new(x, rows, d_in);
     // SAFETY: the products, or the bias before them, write every element.
@@ -138,6 +144,18 @@ mod tests {
         assert_eq!(one, three);
         let (one, three) = on_threads(|| backward_x(&dy, Weight::F32(&weight), d_in, d_out));
         assert_eq!(one, three);
+    }
+
+    #[test]
+    fn a_row_has_the_same_bits_whatever_the_batch_is() {
+        let (d_in, d_out) = (75, 1003);
+        let (x, weight, bias) = (random(64 * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
+        let forward = |rows: usize| forward(&x[..rows * d_in], Weight::F32(&weight), Some(&bias), d_in, d_out);
+        let (two, all) = (forward(2), forward(64));
+        for rows in 2..=64 {
+            let some = forward(rows);
+            assert!(some[..2 * d_out] == two && all[..rows * d_out] == some, "{rows} rows");
+        }
     }
 
     #[test]

@@ -137,21 +137,21 @@ impl<'a> MatrixMut<'a> {
         Self { data: self.data.wrapping_add(columns.start), columns: columns.len(), ..self }
     }
 
-    /// Splits into blocks of `width` columns and at most `height` rows: first all blocks of the first columns, top to
+    /// Splits into blocks of at most `width` columns and `height` rows: first all blocks of the first columns, top to
     /// bottom.
     ///
     /// # Panics
-    /// If `width` does not divide the columns.
+    /// If `height` or `width` is 0.
     #[allow(unsafe_code)]
     pub fn split(self, height: usize, width: usize) -> Vec<Self> {
-        assert!(self.columns.is_multiple_of(width), "{width} does not divide {} columns", self.columns);
         let mut blocks = Vec::new();
         for column in (0..self.columns).step_by(width) {
             for row in (0..self.rows).step_by(height) {
                 // SAFETY: the block begins inside the matrix. Blocks share no element, and `self` is gone.
                 let data = unsafe { self.data.add(row * self.row_stride + column) };
                 let rows = height.min(self.rows - row);
-                blocks.push(Self { data, rows, columns: width, row_stride: self.row_stride, lifetime: PhantomData });
+                let columns = width.min(self.columns - column);
+                blocks.push(Self { data, rows, columns, row_stride: self.row_stride, lifetime: PhantomData });
             }
         }
         blocks
@@ -302,5 +302,7 @@ mod tests {
         }
         // The fifth column is a gap between rows.
         assert_eq!(data, [1., 1., 3., 3., 0., 1., 1., 3., 3., 0., 2., 2., 4., 4., 0.]);
+        let widths: Vec<usize> = MatrixMut::new(&mut data, 3, 5).split(3, 2).iter().map(|b| b.columns).collect();
+        assert_eq!(widths, [2, 2, 1]);
     }
 }

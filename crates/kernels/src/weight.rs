@@ -3,6 +3,7 @@
 //! Kernels compute with a weight in half precision as with its numbers in f32: they widen it piece by piece while they
 //! run, so that a whole matrix in f32 never exists beside it.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -74,13 +75,38 @@ impl<'a> Weight<'a> {
 }
 
 /// Returns `columns` of rows of `width` numbers, in f32.
-fn widened<T: Copy + Into<f32> + Sync>(numbers: &[T], width: usize, columns: Range<usize>) -> Vec<f32> {
+fn widened<T: Widen>(numbers: &[T], width: usize, columns: Range<usize>) -> Vec<f32> {
     let mut wide = vec![0.0; numbers.len() / width.max(1) * columns.len()];
     let rows = numbers.par_chunks_exact(width.max(1));
-    wide.par_chunks_exact_mut(columns.len().max(1)).zip(rows).with_min_len(16).for_each(|(wide, row)| {
-        wide.iter_mut().zip(&row[columns.clone()]).for_each(|(wide, number)| *wide = (*number).into());
-    });
+    wide.par_chunks_exact_mut(columns.len().max(1))
+        .zip(rows)
+        .with_min_len(16)
+        .for_each(|(wide, row)| T::widen(&row[columns.clone()], wide));
     wide
+}
+
+/// Numbers that a slice of f32 is made from. `half` has instructions for slices of its types, not for single numbers.
+trait Widen: Sync + Sized {
+    /// Writes `from` into `to`, which has the same length.
+    fn widen(from: &[Self], to: &mut [f32]);
+}
+
+impl Widen for f32 {
+    fn widen(from: &[Self], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+impl Widen for bf16 {
+    fn widen(from: &[Self], to: &mut [f32]) {
+        from.convert_to_f32_slice(to);
+    }
+}
+
+impl Widen for f16 {
+    fn widen(from: &[Self], to: &mut [f32]) {
+        from.convert_to_f32_slice(to);
+    }
 }
 
 #[cfg(test)]

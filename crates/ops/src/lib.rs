@@ -89,7 +89,7 @@ pub use norm::layer_norm;
 pub use optimizer::{AdafactorRule, AdamWRule, AdamWStep, FactoredMoments, Moments, adamw};
 pub use precision::{Compute, autocast};
 pub use product::matmul;
-pub use random::{normal, seed, uniform};
+pub use random::{normal, seed, undrawn, uniform};
 pub use read::{Reading, read, read_behind, wait, waits};
 pub use step::{StepControl, StepNumbers, StepReading};
 pub use step_rules::StepRules;

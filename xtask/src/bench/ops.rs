@@ -6,7 +6,8 @@ use std::time::Instant;
 use undertone::kernels::roofline;
 use undertone::ops::{
     AdafactorRule, AdamWRule, AttentionOptions, DeviceSpec, FactoredMoments, Kernels, Moments, attention, conv1d,
-    embedding, gelu, layer_norm, linear, linear_cross_entropy, lora_bank, residual_dropout, set_kernels,
+    embedding, gelu, layer_norm, linear, linear_cross_entropy, lora_bank, normal, residual_dropout, set_kernels,
+    uniform,
 };
 use undertone_cli::Failure;
 use undertone_cli::say;
@@ -116,11 +117,18 @@ fn cases(batch: usize, device: &Device) -> Vec<Case> {
         conv_case("convolution 2", [batch, 2 * TIME, D], 2, device),
     ];
     cases.extend(memory_bound(batch, rows, device));
+    // What a decoder computes for each token of a batch: 5 beams, 16 pieces.
+    for rows in [1, 5, 16, 32] {
+        cases.push(few_rows_case([rows, D, D], device));
+        cases.push(few_rows_case([rows, D, 4 * D], device));
+        cases.push(few_rows_case([rows, 4 * D, D], device));
+        cases.push(few_rows_case([rows, D, VOCABULARY], device));
+    }
     cases
 }
 
 fn leaf<const A: usize>(shape: [usize; A], device: &Device) -> Tensor<A> {
-    undertone::ops::normal(shape, 0.1, device).autodiff().require_grad()
+    normal(shape, 0.1, device).autodiff().require_grad()
 }
 
 fn attention_case(name: &'static str, [batch, queries, keys]: [usize; 3], causal: bool, device: &Device) -> Case {
@@ -141,7 +149,7 @@ fn attention_case(name: &'static str, [batch, queries, keys]: [usize; 3], causal
 
 fn linear_case(name: &'static str, [rows, d_in, d_out]: [usize; 3], trained: bool, device: &Device) -> Case {
     let x = leaf([rows, d_in], device);
-    let weight = undertone::ops::uniform([d_out, d_in], 0.0, 1.0, device).autodiff();
+    let weight = uniform([d_out, d_in], 0.0, 1.0, device).autodiff();
     let bias = Tensor::zeros([d_out], device).autodiff();
     let (weight, bias) = if trained { (weight.require_grad(), bias.require_grad()) } else { (weight, bias) };
     let products = if trained { 3.0 } else { 2.0 };
@@ -151,6 +159,22 @@ fn linear_case(name: &'static str, [rows, d_in, d_out]: [usize; 3], trained: boo
         work: Work::Operations(products * 2.0 * (rows * d_in * d_out) as f64),
         run: Box::new(move || {
             linear(x.clone(), weight.clone(), Some(bias.clone())).backward();
+        }),
+    }
+}
+
+/// A linear map without gradients, as often as makes milliseconds of it.
+fn few_rows_case([rows, d_in, d_out]: [usize; 3], device: &Device) -> Case {
+    let times = (VOCABULARY / d_out).max(1);
+    let (x, weight) = (normal([rows, d_in], 0.1, device), uniform([d_out, d_in], 0.0, 1.0, device));
+    Case {
+        name: "linear, few rows, forward",
+        shape: format!("{times} × [{rows}, {d_in}] → {d_out}"),
+        work: Work::Operations((times * 2 * rows * d_in * d_out) as f64),
+        run: Box::new(move || {
+            for _ in 0..times {
+                std::hint::black_box(linear(x.clone(), weight.clone(), None));
+            }
         }),
     }
 }

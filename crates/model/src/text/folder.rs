@@ -7,6 +7,7 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use undertone_ops::undrawn;
 use undertone_store::{Dtype, TensorSource, load_parameters};
 
 /// A text encoder with all files of its folder.
@@ -59,7 +60,7 @@ impl PretrainedText {
         let tokenizer = read_tokenizer(dir, &mut files)?;
         check(&tokenizer, &config, dir.join("tokenizer.json"))?;
         compare(dir, &weights, config.tensors(), |path| names(path, config.model_type))?;
-        let model = load_parameters(config.init(device), |path| {
+        let model = load_parameters(undrawn(|| config.init(device)), |path| {
             first_named(names(path, config.model_type), |name| weights.read(name))
         })
         .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;

@@ -11,6 +11,7 @@ use burn::tensor::Device;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
+use undertone_ops::undrawn;
 use undertone_store::{Dtype, HostTensor, StoreError, TensorSource, load_parameters};
 
 /// A Whisper model with all files of its folder.
@@ -131,8 +132,10 @@ impl PretrainedWhisper {
         // Tensors of a `WhisperModel` saved without its head have no prefix.
         let names = |name: &str| vec![format!("model.{name}"), name.to_owned()];
         compare(dir, weights, config.tensors(), names)?;
-        let model = load_parameters(config.init(device), |name| first_named(names(name), |name| weights.read(name)))
-            .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
+        let model = load_parameters(undrawn(|| config.init(device)), |name| {
+            first_named(names(name), |name| weights.read(name))
+        })
+        .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
     }
 
