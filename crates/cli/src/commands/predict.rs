@@ -11,7 +11,7 @@ use undertone::phases::run::{Choice, Prediction, Predictor, Routed};
 #[derive(clap::Args)]
 #[group(id = "input", required = true, multiple = false)]
 struct Input {
-    /// An audio file: WAV, FLAC, MP3, Ogg Vorbis, M4A or a video
+    /// An audio file: WAV, FLAC, MP3, Ogg Vorbis, Opus, M4A or a video
     #[arg(long)]
     audio: Option<PathBuf>,
     /// A text, or a question about --context

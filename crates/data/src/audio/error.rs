@@ -27,8 +27,9 @@ pub enum AudioError {
     },
     /// A stream does not begin with a known format, and no sample rate was given for raw samples.
     #[error(
-        "{path}: does not begin as audio in a known format does; send WAV, FLAC, MP3 or Ogg Vorbis, or, if it is samples alone \
-         (16 bits, little-endian, one channel), say how many a second has, as with `--rate 16000`"
+        "{path}: does not begin as audio in a known format does; send WAV, FLAC, MP3, Ogg, M4A or another format that \
+         `transcribe --help` lists, or, if it is samples alone (16 bits, little-endian, one channel), say how many a second has, \
+         as with `--rate 16000`"
     )]
     NoHeader {
         /// The stream.

@@ -1,15 +1,16 @@
 //! Reading and writing of audio files. Every file becomes 16 kHz mono `f32`, the only form that the rest of the crate
 //! handles.
 //!
-//! Reads WAV (8 to 32-bit integer, float, ADPCM), AIFF, CAF, FLAC, MP3, Ogg Vorbis, M4A (AAC-LC, ALAC), and the first audio
-//! track of MP4, MOV, MKV and WebM videos with one of these codecs, of any sampling rate and number of channels (which are
-//! averaged). Opus is not read. The format is detected from the content, not from the file's name.
+//! Reads WAV (8 to 32-bit integer, float, ADPCM), AIFF, CAF, FLAC, MP3, Ogg Vorbis, Opus, M4A (AAC-LC, ALAC), and the first
+//! audio track of MP4, MOV, MKV and WebM videos with one of these codecs, of any sampling rate and number of channels (which
+//! are averaged; Opus has two at most). The format is detected from the content, not from the file's name.
 
 mod container;
 mod decode;
 mod error;
 mod full_scale;
 mod live;
+mod opus;
 mod resample;
 mod source;
 mod stored;
@@ -33,9 +34,9 @@ pub use stream::AudioStream;
 pub const SAMPLE_RATE: u32 = 16_000;
 
 /// Extensions of the files that are read. The content decides, not the name: these tell audio from other files in a folder.
-pub const EXTENSIONS: [&str; 17] = [
-    "wav", "flac", "mp3", "ogg", "oga", "m4a", "m4b", "mp4", "m4v", "mov", "aac", "aif", "aiff", "caf", "mka", "mkv",
-    "webm",
+pub const EXTENSIONS: [&str; 18] = [
+    "wav", "flac", "mp3", "ogg", "oga", "opus", "m4a", "m4b", "mp4", "m4v", "mov", "aac", "aif", "aiff", "caf", "mka",
+    "mkv", "webm",
 ];
 
 /// Reads the whole file as 16 kHz mono samples with a full scale of `[-1, 1]`. Floats slightly beyond full scale are

@@ -16,6 +16,7 @@ use symphonia::core::packet::Packet;
 use symphonia::core::units::Timestamp;
 
 use super::container::{Container, TELLING, is_text};
+use super::opus::OpusDecoder;
 use super::{AudioError, Stored};
 
 /// Length of the audio that is decoded before the first wanted sample if packets depend on earlier ones, in seconds.
@@ -65,11 +66,14 @@ impl<'a> Source<'a> {
         // Without an encoder's tag (which also gives the delay) an MP3's length is a guess from its first frames.
         // Packets beyond the guess are no padding.
         let guessed = format == "mp3" && track.delay.is_none();
-        let decoder = symphonia::default::get_codecs()
-            .make_audio_decoder(codec, &AudioDecoderOptions::default().gapless(!guessed))
-            .map_err(|error| {
-                unsupported(if codec.codec == CODEC_ID_OPUS { "it is Opus".into() } else { error.to_string() })
-            })?;
+        let decoder = match codec.codec {
+            CODEC_ID_OPUS => {
+                OpusDecoder::new(codec, !guessed).map(|decoder| Box::new(decoder) as Box<dyn AudioDecoder>)
+            }
+            _ => symphonia::default::get_codecs()
+                .make_audio_decoder(codec, &AudioDecoderOptions::default().gapless(!guessed)),
+        };
+        let decoder = decoder.map_err(|error| unsupported(error.to_string()))?;
         let per_tick =
             track.time_base.map(|base| f64::from(rate) * f64::from(base.numer.get()) / f64::from(base.denom.get()));
         let per_tick = per_tick.filter(|samples| *samples != 1.0);

@@ -12,7 +12,7 @@ use crate::records::row::{Content, Row};
 use crate::records::{Origin, RecordsError};
 
 /// Extensions of audio that cannot be decoded.
-const UNDECODED: [&str; 3] = ["opus", "wma", "amr"];
+const UNDECODED: [&str; 2] = ["wma", "amr"];
 
 /// Location of a sample's audio in its shard.
 #[derive(Clone)]

@@ -1,0 +1,106 @@
+//! Opus, which symphonia finds in its containers but does not decode.
+
+use ropus::{Channels as OpusChannels, DecodeMode, Decoder};
+use symphonia::core::audio::{AsGenericAudioBufferRef, AudioBuffer, AudioMut, AudioSpec, GenericAudioBufferRef};
+use symphonia::core::codecs::CodecInfo;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
+use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, FinalizeResult};
+use symphonia::core::errors::{Error, Result};
+use symphonia::core::packet::PacketRef;
+
+/// Decoder of Opus with one or two channels (RFC 6716), always at 48 kHz.
+pub(super) struct OpusDecoder {
+    decoder: Decoder,
+    layout: OpusChannels,
+    gain: i32,
+    parameters: AudioCodecParameters,
+    channels: usize,
+    trims: bool,
+    interleaved: Vec<f32>,
+    buffer: AudioBuffer<f32>,
+}
+
+const RATE: u32 = 48_000;
+/// Samples of the longest packet, 120 ms.
+const LONGEST: usize = RATE as usize * 120 / 1000;
+/// Places in the header of RFC 7845: gain in 1/256 dB, and the family of channel mappings. Streams of family 0 have one or
+/// two channels and are not divided into several.
+const GAIN: std::ops::Range<usize> = 16..18;
+const FAMILY: usize = 18;
+
+impl OpusDecoder {
+    /// Returns a decoder for a track; `trims` as in symphonia's `gapless`.
+    ///
+    /// # Errors
+    /// If the track has more than two channels.
+    pub fn new(parameters: &AudioCodecParameters, trims: bool) -> Result<Self> {
+        let unsupported = Error::Unsupported("Opus with more than two channels");
+        let header = parameters.extra_data.as_deref().filter(|header| header.starts_with(b"OpusHead"));
+        let layout = parameters.channels.clone().ok_or(Error::Unsupported("Opus without a number of channels"))?;
+        let kind = match layout.count() {
+            1 => OpusChannels::Mono,
+            2 => OpusChannels::Stereo,
+            _ => return Err(unsupported),
+        };
+        if header.and_then(|header| header.get(FAMILY)).is_some_and(|family| *family != 0) {
+            return Err(unsupported);
+        }
+        let gain = header.and_then(|header| header.get(GAIN)).and_then(|bytes| bytes.try_into().ok());
+        let gain = gain.map_or(0, |bytes| i32::from(i16::from_le_bytes(bytes)));
+        let decoder = started(kind, gain)?;
+        let channels = layout.count();
+        let buffer = AudioBuffer::new(AudioSpec::new(RATE, layout), LONGEST);
+        let interleaved = vec![0.0; LONGEST * channels];
+        Ok(Self { decoder, layout: kind, gain, parameters: parameters.clone(), channels, trims, interleaved, buffer })
+    }
+}
+
+/// Returns a decoder as at the beginning of a stream.
+fn started(channels: OpusChannels, gain: i32) -> Result<Decoder> {
+    let mut decoder = Decoder::new(RATE, channels).map_err(|_| Error::Unsupported("this layout of Opus"))?;
+    decoder.set_gain(gain).map_err(|_| Error::Unsupported("a gain that Opus does not have"))?;
+    Ok(decoder)
+}
+
+impl AudioDecoder for OpusDecoder {
+    fn reset(&mut self) {
+        // It began with the same parameters.
+        if let Ok(decoder) = started(self.layout, self.gain) {
+            self.decoder = decoder;
+        }
+    }
+
+    fn codec_info(&self) -> &CodecInfo {
+        &CodecInfo { short_name: "opus", long_name: "Opus", profiles: &[] }
+    }
+
+    fn codec_params(&self) -> &AudioCodecParameters {
+        debug_assert_eq!(self.parameters.codec, CODEC_ID_OPUS);
+        &self.parameters
+    }
+
+    fn decode_ref(&mut self, packet: &PacketRef<'_>) -> Result<GenericAudioBufferRef<'_>> {
+        self.buffer.clear();
+        let decoded = self.decoder.decode_float(packet.data, &mut self.interleaved, DecodeMode::Normal);
+        let frames = decoded.map_err(|_| Error::DecodeError("an Opus packet that makes no sense"))?;
+        self.buffer.render_uninit(Some(frames));
+        for channel in 0..self.channels {
+            let samples = self.interleaved.iter().skip(channel).step_by(self.channels);
+            for (to, from) in self.buffer.plane_mut(channel).into_iter().flatten().zip(samples) {
+                *to = *from;
+            }
+        }
+        if self.trims {
+            self.buffer.trim(packet.trim_start.get() as usize, packet.trim_end.get() as usize);
+        }
+        Ok(self.buffer.as_generic_audio_buffer_ref())
+    }
+
+    fn finalize(&mut self) -> FinalizeResult {
+        FinalizeResult::default()
+    }
+
+    fn last_decoded(&self) -> GenericAudioBufferRef<'_> {
+        self.buffer.as_generic_audio_buffer_ref()
+    }
+}
