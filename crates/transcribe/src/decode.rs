@@ -5,6 +5,7 @@ use crate::decoded::{Decoded, mean_log};
 use crate::transcriber::Transcriber;
 use burn::tensor::{Int, Tensor, TensorData};
 use std::collections::BTreeMap;
+use undertone_data::features::LogMel;
 use undertone_model::whisper::{GenerateOptions, NoSpeech, TimestampRules};
 
 /// Maximum of the first timestamp, in steps of 20 ms: a second.
@@ -13,9 +14,10 @@ const MAX_INITIAL_TIMESTAMP: u32 = 50;
 impl Transcriber {
     /// Returns the encoder's states of windows, `[windows, time, d_model]`.
     pub(crate) fn encode<A: AsRef<[f32]> + Sync>(&self, windows: &[A]) -> Tensor<3> {
-        let frames = self.reading.window / undertone_data::features::HOP;
-        let features = self.log_mel.batch_padded(windows, self.reading.window);
-        let features = TensorData::new(features, [windows.len(), self.log_mel.bins(), frames]);
+        let longest = windows.iter().map(|window| window.as_ref().len()).max().unwrap_or_default();
+        let samples = self.options.window.padded(longest, self.reading.window);
+        let features = self.log_mel.batch_padded(windows, samples);
+        let features = TensorData::new(features, [windows.len(), self.log_mel.bins(), LogMel::frames(samples)]);
         self.whisper.model.encoder.forward(Tensor::from_data(features, &self.device))
     }
 

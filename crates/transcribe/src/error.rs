@@ -31,6 +31,14 @@ pub enum TranscribeError {
         /// What was asked for.
         option: &'static str,
     },
+    /// A window does not fit the model.
+    #[error("a window of {seconds} s does not fit this model: give 1 to {most} seconds")]
+    Window {
+        /// Its length.
+        seconds: f64,
+        /// Length of the model's window.
+        most: f64,
+    },
     /// A prompt is too long.
     #[error("the {option} has {tokens} tokens, and this model has room for {room}: shorten it")]
     LongPrompt {

@@ -43,12 +43,13 @@ mod tests;
 mod transcriber;
 mod transcript;
 pub mod vad;
+mod window;
 mod words;
 pub mod write;
 
 pub use error::TranscribeError;
 pub use live::LiveTranscriber;
-pub use options::{Language, Segmentation, TranscribeOptions};
+pub use options::{Language, Segmentation, TranscribeOptions, Window};
 pub use reading::{ReaderError, Reading};
 pub use recordings::Update;
 pub use transcriber::Transcriber;

@@ -16,6 +16,19 @@ pub enum Segmentation {
     Timestamps,
 }
 
+/// Length of audio that the encoder reads at once. What is shorter is padded with silence, which takes as long to read as
+/// speech. A model that was trained on shorter windows (`pad: longest`) reads them as well; others write worse.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Window {
+    /// That of the model, 30 seconds for a Whisper.
+    #[default]
+    OfModel,
+    /// The longest piece of each batch, as in training with `pad: longest`.
+    Longest,
+    /// A number of seconds. Longer recordings are cut.
+    Seconds(f64),
+}
+
 /// Language of the speech, for a multilingual model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Language {
@@ -38,6 +51,8 @@ pub struct TranscribeOptions {
     pub task: Option<String>,
     /// Division into windows.
     pub segmentation: Segmentation,
+    /// Length of the windows.
+    pub window: Window,
     /// Number of windows that are decoded together.
     pub batch_size: usize,
     /// Search for speech.
@@ -78,6 +93,7 @@ impl Default for TranscribeOptions {
             language: Language::default(),
             task: None,
             segmentation: Segmentation::default(),
+            window: Window::default(),
             batch_size: 16,
             vad: VadOptions::default(),
             beams: None,
@@ -127,6 +143,9 @@ impl TranscribeOptions {
         if self.batch_size == 0 {
             return wrong("the batch size", &self.batch_size, "give 1 or more");
         }
+        if self.window != Window::OfModel && self.segmentation == Segmentation::Timestamps {
+            return wrong("the window", &self.window, "with timestamps the model's own is needed: leave it out");
+        }
         if self.best_of == 0 {
             return wrong("the number of sampled sequences", &self.best_of, "give 1 or more");
         }
@@ -163,6 +182,7 @@ impl TranscribeOptions {
         let used = [
             (self.words, "the times of words"),
             (self.segmentation == Segmentation::Timestamps, "the segmentation by timestamps"),
+            (self.window != Window::OfModel, "the window"),
             (self.initial_prompt.is_some(), "the initial prompt"),
             (self.hotwords.is_some(), "the hotwords"),
             (self.prefix.is_some(), "the prefix"),

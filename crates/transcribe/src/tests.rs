@@ -1,7 +1,7 @@
 //! Tests of the transcriber with the bundled model and with untrained ones.
 
 use crate::decoded::mean_log;
-use crate::{Language, Segmentation, TranscribeError, TranscribeOptions, Transcriber};
+use crate::{Language, Segmentation, TranscribeError, TranscribeOptions, Transcriber, Window};
 use burn::module::Module;
 use burn::tensor::Device;
 use std::path::Path;
@@ -46,7 +46,8 @@ fn untrained() -> PretrainedWhisper {
     PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &Device::flex()).expect("a model")
 }
 
-fn transcriber(options: TranscribeOptions) -> Result<Transcriber, TranscribeError> {
+/// A transcriber with an untrained model.
+pub(crate) fn transcriber(options: TranscribeOptions) -> Result<Transcriber, TranscribeError> {
     Transcriber::new(untrained(), &Device::flex(), options)
 }
 
@@ -115,6 +116,22 @@ fn windows_follow_the_timestamps_to_the_end() {
         let times: Vec<_> = transcript.segments.iter().map(|segment| segment.samples.clone()).collect();
         assert!(times.iter().all(|range| range.start < range.end && range.end <= 100_000), "{times:?}");
     }
+}
+
+#[test]
+fn short_windows_are_as_long_as_they_are_asked_to_be() {
+    let of = |window, words| {
+        let options = TranscribeOptions { window, words, ..TranscribeOptions::plain(Some("en"), None) };
+        transcriber(options).expect("ready")
+    };
+    let positions = |window| of(window, false).encode(&[noise(8_000), noise(12_345)]).dims()[1];
+    assert_eq!(positions(Window::OfModel), 100);
+    assert_eq!(positions(Window::Longest), 39);
+    assert_eq!(positions(Window::Seconds(1.5)), 75);
+    let transcript = of(Window::Seconds(1.0), false).transcript(&noise(48_000));
+    assert_eq!(transcript.segments.iter().map(|segment| segment.samples.len().div_ceil(16_000)).max(), Some(1));
+    let transcript = of(Window::Longest, true).transcript(&noise(10_000));
+    assert!(transcript.segments[0].words.iter().all(|word| word.end <= 0.64), "{transcript:?}");
 }
 
 #[test]

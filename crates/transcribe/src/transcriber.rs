@@ -55,7 +55,8 @@ impl Transcriber {
         options: TranscribeOptions,
     ) -> Result<Self, TranscribeError> {
         options.validate(whisper.generate_options().beams)?;
-        let (log_mel, reading) = (LogMel::new(whisper.config.num_mel_bins)?, Reading::of(&whisper)?);
+        let (log_mel, mut reading) = (LogMel::new(whisper.config.num_mel_bins)?, Reading::of(&whisper)?);
+        reading.window = options.window.longest_piece(reading.window)?;
         if let Some(reader) = &reading.reader {
             options.validate_for_reader(reader.name())?;
         }
@@ -129,7 +130,12 @@ impl Transcriber {
 
     /// Returns the division of a recording into pieces.
     pub(crate) fn divider(&self) -> Divider<'_> {
-        Divider::new(&self.reading, &self.options, || self.vad.get_or_init(VadNetwork::new))
+        Divider::new(&self.reading, &self.options, || self.vad())
+    }
+
+    /// Returns the network that finds speech.
+    pub(crate) fn vad(&self) -> &VadNetwork {
+        self.vad.get_or_init(VadNetwork::new)
     }
 
     fn divided(&self, audio: &[f32]) -> Vec<AudioPiece> {

@@ -95,6 +95,11 @@ impl<'a> SpeechFinder<'a> {
         found
     }
 
+    /// Whether there is speech that has not been returned.
+    pub fn is_open(&self) -> bool {
+        self.last.is_some() || self.speaking_since.is_some()
+    }
+
     /// First sample that may still be part of a stretch.
     pub fn needed_from(&self) -> usize {
         let pad = self.samples(self.options.pad_s);

@@ -4,6 +4,13 @@ use super::Layout;
 use crate::transcript::Transcript;
 use serde_json::{Value, json};
 
+impl Transcript {
+    /// Returns the object that [`Format::Json`](super::Format::Json) writes.
+    pub fn to_json(&self, layout: &Layout) -> Value {
+        object(self, layout, None)
+    }
+}
+
 /// Returns the object of a transcript.
 pub(super) fn object(transcript: &Transcript, layout: &Layout, name: Option<&str>) -> Value {
     let segment = |(id, segment): (usize, &crate::Segment)| {

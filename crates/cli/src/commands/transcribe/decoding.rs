@@ -3,7 +3,7 @@
 use crate::commands::choices::one_of;
 use crate::failure::Failure;
 use undertone::transcribe::vad::VadOptions;
-use undertone::transcribe::{Language, Segmentation, TranscribeOptions};
+use undertone::transcribe::{Language, Segmentation, TranscribeOptions, Window};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Decoding")]
@@ -12,9 +12,14 @@ pub struct Decoding {
     /// batches; `timestamps` goes from window to window as openai-whisper does
     #[arg(long, default_value = "vad", value_parser = one_of(SEGMENTATIONS))]
     segmentation: Segmentation,
-    /// Number of windows that are decoded together
-    #[arg(long, value_name = "N", default_value_t = TranscribeOptions::default().batch_size)]
-    batch_size: usize,
+    /// Window that the encoder reads: `model` is the whole one of 30 s; `longest` the longest clip of each batch; or a number
+    /// of seconds. A model that was trained with `pad: longest` reads short clips several times as fast so; others write
+    /// worse
+    #[arg(long, value_name = "SECONDS", default_value = "model", value_parser = window)]
+    window: Window,
+    /// Number of windows that are decoded together; 16 if not given
+    #[arg(long, value_name = "N")]
+    batch_size: Option<usize>,
     /// Number of beams; the model's own number if not given, which is usually 1
     #[arg(long, value_name = "N")]
     beams: Option<usize>,
@@ -24,9 +29,9 @@ pub struct Decoding {
     /// Exponent of the length by which the log probability of a text is divided; above 0 favours long texts
     #[arg(long, value_name = "EXPONENT", allow_hyphen_values = true)]
     length_penalty: Option<f64>,
-    /// Number of texts that are sampled above temperature 0
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    best_of: usize,
+    /// Number of texts that are sampled above temperature 0; 5 if not given
+    #[arg(long, value_name = "N")]
+    best_of: Option<usize>,
     /// Temperatures that are tried one after the other while a text repeats itself or is improbable; `0` never tries again
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,0.2,0.4,0.6,0.8,1")]
     temperatures: Vec<f64>,
@@ -73,12 +78,28 @@ impl Decoding {
         if self.no_context && self.segmentation != Segmentation::Timestamps {
             return refused("--no-context is for `--segmentation timestamps`: the other windows have no context");
         }
-        if live && (self.segmentation != Segmentation::Vad || self.vad_threshold.is_some() || self.prefix.is_some()) {
+        if self.batch_size.is_some() && (live || self.segmentation == Segmentation::Timestamps) {
             return refused(
-                "standard input is cut at pauses while it arrives: leave out --segmentation, --vad-threshold and --prefix",
+                "--batch-size is for windows that are decoded together: here one follows the other, so leave it out",
+            );
+        }
+        if self.best_of.is_some() && self.temperatures.iter().all(|temperature| *temperature == 0.0) {
+            return refused("--best-of is for temperatures above 0: leave it out, or give --temperatures");
+        }
+        if live && (self.segmentation != Segmentation::Vad || self.prefix.is_some()) {
+            return refused(
+                "standard input is transcribed while it arrives, by voice activity: leave out --segmentation and --prefix",
             );
         }
         Ok(())
+    }
+
+    /// Returns the length of the window in seconds, if one is given.
+    pub fn window_s(&self) -> Option<f64> {
+        match self.window {
+            Window::Seconds(seconds) => Some(seconds),
+            Window::OfModel | Window::Longest => None,
+        }
     }
 
     /// Returns the options for a language and a task, with or without the times of words.
@@ -88,17 +109,18 @@ impl Decoding {
             Some("auto") => Language::Detected,
             Some(code) => Language::Code(code.to_lowercase()),
         };
-        let usual = VadOptions::default();
+        let (usual, usual_vad) = (TranscribeOptions::default(), VadOptions::default());
         TranscribeOptions {
             language,
             task: task.map(str::to_owned),
             segmentation: self.segmentation,
-            batch_size: self.batch_size,
-            vad: VadOptions { threshold: self.vad_threshold.unwrap_or(usual.threshold), ..usual },
+            window: self.window,
+            batch_size: self.batch_size.unwrap_or(usual.batch_size),
+            vad: VadOptions { threshold: self.vad_threshold.unwrap_or(usual_vad.threshold), ..usual_vad },
             beams: self.beams,
             patience: self.patience,
             length_penalty: self.length_penalty,
-            best_of: self.best_of,
+            best_of: self.best_of.unwrap_or(usual.best_of),
             temperatures: self.temperatures.clone(),
             compression_ratio_threshold: Some(self.compression_ratio_threshold),
             logprob_threshold: Some(self.logprob_threshold),
@@ -110,5 +132,14 @@ impl Decoding {
             words,
             seed: self.seed,
         }
+    }
+}
+
+fn window(text: &str) -> Result<Window, String> {
+    match (text, text.parse()) {
+        ("model", _) => Ok(Window::OfModel),
+        ("longest", _) => Ok(Window::Longest),
+        (_, Ok(seconds)) => Ok(Window::Seconds(seconds)),
+        _ => Err("give `model`, `longest` or a number of seconds".into()),
     }
 }

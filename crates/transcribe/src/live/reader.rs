@@ -1,15 +1,10 @@
-//! Live transcription of audio.
+//! Live transcription with a reader.
 
 use crate::transcriber::Transcriber;
 use crate::transcript::Segment;
 
-/// Live transcription of audio of any length. It keeps no more audio than fits the model's window, cuts it where
-/// [`Transcriber::audio`] does, and does not depend on the size of the blocks that it is given.
-///
-/// For a model with a [reader](undertone_data::reader), audio is transcribed again each second, up to the last complete
-/// character. Text on which three transcriptions agree is returned, some seconds after it was sent. Returned text is
-/// final, even if more context would change it. For speech, text is returned at each pause that the audio is cut at.
-pub struct LiveTranscriber<'a> {
+/// Live transcription of what a reader gives the model: as soon as transcriptions agree.
+pub struct LiveReader<'a> {
     transcriber: &'a Transcriber,
     /// Audio from the start of the current piece.
     audio: Vec<f32>,
@@ -28,9 +23,7 @@ pub struct LiveTranscriber<'a> {
 /// Number of samples between two transcriptions: one second.
 const STEP: usize = 16_000;
 
-impl<'a> LiveTranscriber<'a> {
-    /// Returns a live transcriber without audio. Characters with a confidence below `least_confidence` are returned as
-    /// `_`.
+impl<'a> LiveReader<'a> {
     pub fn new(transcriber: &'a Transcriber, least_confidence: f32) -> Self {
         Self {
             transcriber,
@@ -44,7 +37,6 @@ impl<'a> LiveTranscriber<'a> {
         }
     }
 
-    /// Adds the next 16 kHz samples, and returns new text.
     pub fn push(&mut self, mut samples: &[f32]) -> String {
         let window = self.transcriber.window();
         let mut text = String::new();
@@ -65,7 +57,12 @@ impl<'a> LiveTranscriber<'a> {
         text
     }
 
-    /// Returns the text of the remaining audio.
+    /// Returns the end of the last transcription, on which the ones before do not agree yet.
+    pub fn partial(&self) -> String {
+        let (known, _) = matching_prefix(&self.given, &self.last[0]);
+        self.last[0][known..].iter().collect()
+    }
+
     pub fn finish(mut self) -> String {
         let length = self.audio.len();
         if length == 0 { String::new() } else { self.settle(length).0 }
@@ -153,6 +150,7 @@ fn matching_prefix(given: &[char], read: &[char]) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LiveTranscriber;
     use crate::tests::bundled;
     use rayon::prelude::*;
     use std::path::Path;
