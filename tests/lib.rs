@@ -1,6 +1,7 @@
 //! What the tests share: an experiment that takes seconds, a place to run it in, the command line as a process, and
 //! the answers of reference implementations.
 
+pub mod http;
 pub mod model_folder;
 pub mod reference;
 pub mod runs;

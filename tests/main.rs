@@ -40,6 +40,7 @@ mod real_weights;
 mod report;
 mod resume;
 mod run_directory;
+mod serving;
 mod text_folder;
 mod transcribing;
 mod tune;

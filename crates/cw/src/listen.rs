@@ -99,6 +99,19 @@ pub fn pieces(audio: &[f32], window: usize) -> Vec<Piece> {
     pieces
 }
 
+/// Returns the marks of the keyed tone in 16 kHz audio: when the key was down, in samples. Half a minute without a keyed
+/// tone has none.
+pub fn marks(audio: &[f32]) -> Vec<Range<usize>> {
+    let stretches = audio.chunks(STRETCH).enumerate().filter(|(_, stretch)| tone_of(stretch).is_some());
+    let marks = stretches.flat_map(|(index, stretch)| {
+        let keying = Envelope::new(stretch, carrier_pitch(stretch)).keying();
+        let down = keying.into_iter().flat_map(|keying| keying.runs).filter(|run| run.down);
+        let first = index * STRETCH;
+        down.map(move |run| first + run.hops.start * HOP..first + run.hops.end * HOP).collect::<Vec<_>>()
+    });
+    marks.collect()
+}
+
 /// A gap between characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
@@ -315,6 +328,20 @@ mod tests {
             // Fast marks consist of their edges alone.
             assert!((found.snr_db - f64::from(snr)).abs() < 4.0, "{found:?}");
         }
+    }
+
+    #[test]
+    fn marks_are_where_the_key_was_down() {
+        let clip = sent("CQ DE K1ABC", 20.0, 600.0, 25.0);
+        let found = marks(&clip.audio);
+        // C and Q have four each, D three, E one, K three, 1 five, A two, B and C four each.
+        assert_eq!(found.len(), 30);
+        let seconds = |sample: usize| sample as f32 / RATE as f32;
+        let ends = [seconds(found[0].start) - clip.marks[0].start, seconds(found[29].end) - clip.marks[10].end];
+        assert!(ends.iter().all(|far| far.abs() < 0.02), "{ends:?}");
+        let lengths: Vec<f32> = found.iter().map(|mark| seconds(mark.len())).collect();
+        assert!(lengths[0] > 2.0 * lengths[1] && lengths[2] > 2.0 * lengths[3], "C is long, short, long, short");
+        assert!(marks(&[0.0; 32_000]).is_empty());
     }
 
     #[test]

@@ -41,4 +41,5 @@ pub use run::overview::{LoggedStage, PhaseOverview, RunOverview};
 pub use run::page::report_html;
 pub use run::pictures::{Picture, PictureSection, pictures};
 pub use series::{GUMBEL_TEMPERATURE, LossCurves, Series};
+pub use stage::records::logged_series;
 pub use table::{Metric, MetricsTable, TaskColumn};

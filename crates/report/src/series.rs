@@ -26,7 +26,7 @@ pub struct LossCurves {
 impl Series {
     /// Returns the series in at most `count` points per unbroken stretch. Neighbours are averaged, because more points
     /// than pixels would only make the file large. A stretch ends at a value that is not finite.
-    pub(crate) fn stretches(&self, count: usize) -> Vec<Vec<(f64, f64)>> {
+    pub fn stretches(&self, count: usize) -> Vec<Vec<(f64, f64)>> {
         let bucket = self.points.len().div_ceil(count).max(1);
         self.points
             .split(|(_, value)| !value.is_finite())

@@ -10,6 +10,7 @@ mod monitor;
 mod predict;
 mod reference;
 mod report;
+mod serve;
 mod train;
 mod transcribe;
 mod tune;
@@ -32,7 +33,9 @@ pub enum Command {
     /// Answer an input with a run's tasks, and name the adapters that were used
     Predict(predict::Args),
     /// Print the text of audio files
-    Transcribe(transcribe::Args),
+    Transcribe(Box<transcribe::Args>),
+    /// Serve models and runs on a local page, and to clients of OpenAI's transcription
+    Serve(serve::Args),
     /// Write a run's best model in another layout or type
     Export(export::Args),
     /// Print what a configuration can contain
@@ -68,6 +71,7 @@ impl Command {
             Self::Analyze(args) => analyze::run(&args),
             Self::Report(args) => report::run(&args),
             Self::Predict(args) => predict::run(&args),
+            Self::Serve(args) => serve::run(args),
             Self::Transcribe(args) => transcribe::run(&args),
             Self::Export(args) => export::run(&args),
             Self::Config { command } => config::run(&command),

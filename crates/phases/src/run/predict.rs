@@ -101,15 +101,23 @@ impl Predictor {
     /// # Errors
     /// When the file cannot be read, or the backbone reads text.
     pub fn audio(&self, path: &Path) -> Result<Vec<Prediction>, RunError> {
-        let speech = self.setup.pretrained.speech().ok_or(RunError::Modality("text: give it with --text"))?;
-        let samples = audio::load(path).map_err(TranscribeError::from)?;
+        self.speech()?;
+        self.samples(&path.display().to_string(), &audio::load(path).map_err(TranscribeError::from)?)
+    }
+
+    /// As [`audio`](Self::audio), for 16 kHz mono audio; `name` is for messages.
+    ///
+    /// # Errors
+    /// When the backbone reads text.
+    pub fn samples(&self, name: &str, samples: &[f32]) -> Result<Vec<Prediction>, RunError> {
+        let speech = self.speech()?;
         let prompt = speech.tokenizer.prompt(None, None).map_err(TranscribeError::from)?;
-        let answers = pieces(speech, &samples)?.into_iter().map(|piece| {
+        let answers = pieces(speech, samples)?.into_iter().map(|piece| {
             let start = piece.start as f64 / f64::from(audio::SAMPLE_RATE);
             let mut tokens = prompt.clone();
             tokens.extend(speech.tokenizer.end());
             let sample = SpeechSample {
-                name: path.display().to_string(),
+                name: name.to_owned(),
                 heard: SampleAudio::Audio(samples[piece].to_vec()),
                 text: String::new(),
                 prompt: prompt.len(),
@@ -156,6 +164,10 @@ impl Predictor {
         }
         let said = config.head.answer_text(&typed, &read.samples, &answers).map_err(RunError::Evaluate)?;
         Ok(self.prediction(decision, said))
+    }
+
+    fn speech(&self) -> Result<&SpeechBackbone, RunError> {
+        self.setup.pretrained.speech().ok_or(RunError::Modality("text: give it with --text"))
     }
 
     fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, RunError> {

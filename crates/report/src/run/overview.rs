@@ -6,7 +6,7 @@ use crate::html::REPORT;
 use crate::routing::RoutingAnalysis;
 use crate::series::{GUMBEL_TEMPERATURE, LossCurves, Series};
 use crate::stage::pictures::is_rate;
-use crate::stage::records::series;
+use crate::stage::records::logged_series;
 use crate::table::MetricsTable;
 use std::path::{Path, PathBuf};
 use undertone_store::{StoreError, write_atomically};
@@ -93,9 +93,7 @@ fn curves(run: &Path, phases: &[PhaseOverview]) -> Vec<LossCurves> {
     let named = phases.iter().map(|phase| {
         let (mut losses, mut temperature) = (Vec::new(), Vec::new());
         for stage in &phase.stages {
-            let log = run.join(&stage.directory).join("metrics.jsonl");
-            let metrics = std::fs::read_to_string(log).unwrap_or_default();
-            for logged in series(&metrics, "train") {
+            for logged in logged_series(&run.join(&stage.directory), "train") {
                 match (&stage.task, logged.name.as_str()) {
                     (_, name) if is_rate(name) || ["grad_norm", LAST_LOSS].contains(&name) => {}
                     (_, GUMBEL_TEMPERATURE) => temperature.extend(logged.points),

@@ -103,6 +103,11 @@ pub(crate) fn root(directory: &Path) -> Option<&Path> {
     directory.ancestors().take(4).find(|ancestor| ancestor.join("config.yaml").is_file())
 }
 
+/// Returns the values that the stage in a directory has logged for a split, by name; none if there is no log.
+pub fn logged_series(stage: &Path, split: &str) -> Vec<Series> {
+    series(&std::fs::read_to_string(stage.join("metrics.jsonl")).unwrap_or_default(), split)
+}
+
 /// Returns the values of a split by name, from the text of a `metrics.jsonl`. Invalid lines are skipped: the last line
 /// of a killed run may be incomplete.
 pub(crate) fn series(metrics: &str, split: &str) -> Vec<Series> {

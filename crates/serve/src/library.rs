@@ -1,0 +1,186 @@
+//! Models that requests can choose from.
+
+use crate::error::{ApiError, ServeError};
+use axum::http::StatusCode;
+use burn::tensor::Device;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use undertone::model::whisper::PretrainedWhisper;
+use undertone::phases::Experiment;
+use undertone::phases::run::{Choice, Offer, Predictor, load_whisper};
+
+/// Models by name: some that are loaded from the start, and the runs below a directory, which are loaded when they are
+/// asked for.
+pub struct Library {
+    named: Vec<(Entry, Arc<Model>)>,
+    runs: PathBuf,
+    device: Device,
+    /// Models of runs, last used first.
+    loaded: Mutex<Vec<(Asked, Arc<Model>)>>,
+}
+
+/// A model in memory.
+pub enum Model {
+    /// For transcripts.
+    Whisper(PretrainedWhisper),
+    /// For answers of a run's heads; with the names of the tasks that its router chooses among, if there is one.
+    Predictor(Mutex<Predictor>, Vec<String>),
+}
+
+/// A run and one of its tasks, as a request names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    run: String,
+    task: Option<String>,
+}
+
+/// Entry of the list of models.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// Name.
+    pub id: String,
+    /// Whether its input is text instead of audio.
+    pub reads_text: bool,
+    /// Tasks to choose from.
+    pub tasks: Vec<String>,
+    /// Whether a router can choose the task.
+    pub has_router: bool,
+    /// Whether it knows several languages; `None` where only loading it would tell.
+    pub multilingual: Option<bool>,
+    /// Whether it reads Morse code, or something else that is not speech.
+    pub reader: Option<String>,
+}
+
+impl Entry {
+    fn of_whisper(id: String, whisper: &PretrainedWhisper) -> Self {
+        Self {
+            id,
+            reads_text: false,
+            tasks: Vec::new(),
+            has_router: false,
+            multilingual: Some(whisper.generation.is_multilingual),
+            reader: whisper.generation.reader.clone(),
+        }
+    }
+}
+
+/// Number of runs' models in memory.
+const MOST_LOADED: usize = 2;
+
+/// Name that clients of OpenAI's service give. It stands for the first model.
+const USUAL: &str = "whisper-1";
+
+impl Library {
+    /// Loads `models`, and offers the runs below `runs`.
+    ///
+    /// # Errors
+    /// If a model cannot be loaded, or two have the same name.
+    pub fn new(models: &[PathBuf], runs: &Path, device: &Device) -> Result<Self, ServeError> {
+        let mut named: Vec<(Entry, Arc<Model>)> = Vec::new();
+        for path in models {
+            // The rest of the path is nobody's business.
+            let id = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+            if named.iter().any(|(entry, _)| entry.id == id) {
+                return Err(ServeError::SameName(id));
+            }
+            let whisper = load_whisper(path, None, device)?;
+            named.push((Entry::of_whisper(id, &whisper), Arc::new(Model::Whisper(whisper))));
+        }
+        Ok(Self { named, runs: runs.to_owned(), device: device.clone(), loaded: Mutex::default() })
+    }
+
+    /// Returns the list of models. Runs without a trained model, or with a configuration that cannot be read, are not in
+    /// it.
+    pub fn entries(&self) -> Vec<Entry> {
+        let of_run = |name: String| {
+            let offer = Offer::of(&self.runs.join(&name)).ok().flatten()?;
+            Some(Entry {
+                id: name,
+                reads_text: offer.reads_text,
+                tasks: offer.tasks,
+                has_router: offer.has_router,
+                multilingual: None,
+                reader: None,
+            })
+        };
+        let named = self.named.iter().map(|(entry, _)| entry.clone());
+        named.chain(self.run_names().into_iter().filter(|name| !self.is_named(name)).filter_map(of_run)).collect()
+    }
+
+    /// Returns the names of the runs, sorted. A request is compared with them and never made into a path.
+    pub fn run_names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.runs).into_iter().flatten().flatten();
+        let runs = entries.filter(|entry| entry.path().join("config.yaml").is_file());
+        let mut names: Vec<String> = runs.filter_map(|run| run.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// Returns the directory of a run in the list.
+    pub fn run(&self, name: &str) -> Option<PathBuf> {
+        self.run_names().iter().find(|known| *known == name).map(|known| self.runs.join(known))
+    }
+
+    /// Returns the device of the models.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.named.iter().any(|(known, _)| known.id == name)
+    }
+
+    /// Returns a model of the list, for one of its tasks; the router chooses if there is none. Loading takes seconds.
+    pub fn model(&self, name: &str, task: Option<&str>) -> Result<Arc<Model>, ApiError> {
+        if let Some((_, model)) = self.named.iter().find(|(known, _)| known.id == name) {
+            return match task {
+                None => Ok(model.clone()),
+                Some(task) => {
+                    Err(ApiError::bad_request(format!("the model `{name}` has no task `{task}`: leave it out")))
+                }
+            };
+        }
+        if let Some(directory) = self.run(name) {
+            return self.of_run(&directory, Asked { run: name.to_owned(), task: task.map(str::to_owned) });
+        }
+        match self.named.first() {
+            Some((_, model)) if name == USUAL && task.is_none() => Ok(model.clone()),
+            _ => Err(ApiError::new(
+                StatusCode::NOT_FOUND,
+                format!("there is no model `{name}`: choose one of /v1/models"),
+            )),
+        }
+    }
+
+    fn of_run(&self, directory: &Path, asked: Asked) -> Result<Arc<Model>, ApiError> {
+        // A model that is incomplete after a panic was never put into the list.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = loaded.iter().position(|(known, _)| *known == asked) {
+            loaded[..=at].rotate_right(1);
+            return Ok(loaded[0].1.clone());
+        }
+        // Room first, so that there are never more in memory.
+        loaded.truncate(MOST_LOADED - 1);
+        let model = Arc::new(load(directory, asked.task.as_deref(), &self.device)?);
+        loaded.insert(0, (asked, model.clone()));
+        Ok(model)
+    }
+}
+
+fn load(directory: &Path, task: Option<&str>, device: &Device) -> Result<Model, ApiError> {
+    let nothing =
+        || ApiError::new(StatusCode::CONFLICT, "this run has no trained model yet: wait for its first evaluation");
+    let offer = Offer::of(directory)?.ok_or_else(nothing)?;
+    if task.is_none() && offer.has_router {
+        let experiment =
+            Experiment::of_run(directory, &[]).map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let names = experiment.tasks.iter().map(|task| task.name.clone()).collect();
+        return Ok(Model::Predictor(Mutex::new(Predictor::load(&experiment)?), names));
+    }
+    if offer.is_whisper {
+        return Ok(Model::Whisper(load_whisper(directory, task, device)?));
+    }
+    let predictor = Predictor::of_choice(&Choice::of(directory, task, &[])?)?;
+    Ok(Model::Predictor(Mutex::new(predictor), Vec::new()))
+}
