@@ -43,20 +43,20 @@ pub struct Serving {
 impl Serving {
     /// Starts a program, and waits until one of the lines that it prints has `before` and an address after it.
     pub fn start(command: &mut Command, before: &str) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
+        let mut this = Self { child, authority: String::new(), said: String::new() };
         let output: Box<dyn Read> = match before.starts_with("http") {
-            true => Box::new(child.stderr.take().expect("standard error")),
-            false => Box::new(child.stdout.take().expect("standard output")),
+            true => Box::new(this.child.stderr.take().expect("standard error")),
+            false => Box::new(this.child.stdout.take().expect("standard output")),
         };
-        let mut said = String::new();
         let mut output = BufReader::new(output);
-        while output.read_line(&mut said).expect("a line") > 0 {
-            let Some((_, rest)) = said.rsplit_once(before) else { continue };
+        while output.read_line(&mut this.said).expect("a line") > 0 {
+            let Some((_, rest)) = this.said.rsplit_once(before) else { continue };
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !":.[]".contains(c)).unwrap_or(rest.len());
-            let authority = rest[..end].trim_end_matches('.').to_owned();
-            return Self { child, authority, said };
+            rest[..end].trim_end_matches('.').clone_into(&mut this.authority);
+            return this;
         }
-        panic!("the program ended: {said}");
+        panic!("the program ended: {}", this.said);
     }
 
     /// Sends a request, and reads the answer to its end.

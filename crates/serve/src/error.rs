@@ -22,7 +22,7 @@ pub enum ServeError {
     SameName(String),
     /// A model cannot be loaded.
     #[error(transparent)]
-    Model(#[from] RunError),
+    Model(#[from] Box<RunError>),
     /// The system refused something else.
     #[error("the server failed: {0}")]
     System(#[from] std::io::Error),

@@ -23,9 +23,9 @@ pub struct Library {
 /// A model in memory.
 pub enum Model {
     /// For transcripts.
-    Whisper(PretrainedWhisper),
+    Whisper(Box<PretrainedWhisper>),
     /// For answers of a run's heads; with the names of the tasks that its router chooses among, if there is one.
-    Predictor(Mutex<Predictor>, Vec<String>),
+    Predictor(Box<Mutex<Predictor>>, Vec<String>),
 }
 
 /// A run and one of its tasks, as a request names them.
@@ -46,7 +46,7 @@ pub struct Entry {
     pub tasks: Vec<String>,
     /// Whether a router can choose the task.
     pub has_router: bool,
-    /// Whether it knows several languages; `None` where only loading it would tell.
+    /// Whether it reads speech in several languages; `None` where only loading it would tell.
     pub multilingual: Option<bool>,
     /// Whether it reads Morse code, or something else that is not speech.
     pub reader: Option<String>,
@@ -59,7 +59,7 @@ impl Entry {
             reads_text: false,
             tasks: Vec::new(),
             has_router: false,
-            multilingual: Some(whisper.generation.is_multilingual),
+            multilingual: Some(whisper.generation.is_multilingual && whisper.generation.reader.is_none()),
             reader: whisper.generation.reader.clone(),
         }
     }
@@ -84,8 +84,8 @@ impl Library {
             if named.iter().any(|(entry, _)| entry.id == id) {
                 return Err(ServeError::SameName(id));
             }
-            let whisper = load_whisper(path, None, device)?;
-            named.push((Entry::of_whisper(id, &whisper), Arc::new(Model::Whisper(whisper))));
+            let whisper = load_whisper(path, None, device).map_err(Box::new)?;
+            named.push((Entry::of_whisper(id, &whisper), Arc::new(Model::Whisper(Box::new(whisper)))));
         }
         Ok(Self { named, runs: runs.to_owned(), device: device.clone(), loaded: Mutex::default() })
     }
@@ -176,11 +176,11 @@ fn load(directory: &Path, task: Option<&str>, device: &Device) -> Result<Model, 
         let experiment =
             Experiment::of_run(directory, &[]).map_err(|error| ApiError::bad_request(error.to_string()))?;
         let names = experiment.tasks.iter().map(|task| task.name.clone()).collect();
-        return Ok(Model::Predictor(Mutex::new(Predictor::load(&experiment)?), names));
+        return Ok(Model::Predictor(Box::new(Mutex::new(Predictor::load(&experiment)?)), names));
     }
     if offer.is_whisper {
-        return Ok(Model::Whisper(load_whisper(directory, task, device)?));
+        return Ok(Model::Whisper(Box::new(load_whisper(directory, task, device)?)));
     }
     let predictor = Predictor::of_choice(&Choice::of(directory, task, &[])?)?;
-    Ok(Model::Predictor(Mutex::new(predictor), Vec::new()))
+    Ok(Model::Predictor(Box::new(Mutex::new(predictor)), Vec::new()))
 }

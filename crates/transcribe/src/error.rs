@@ -39,6 +39,9 @@ pub enum TranscribeError {
         /// Length of the model's window.
         most: f64,
     },
+    /// The model knows one language, and another one or a translation was asked for.
+    #[error("this model knows one language and no tasks: leave out {0}")]
+    OneLanguage(String),
     /// A prompt is too long.
     #[error("the {option} has {tokens} tokens, and this model has room for {room}: shorten it")]
     LongPrompt {

@@ -175,6 +175,18 @@ impl TranscribeOptions {
         Ok(())
     }
 
+    /// Refuses what only a multilingual model can do. Models of one language are mostly of English, so that its code is no
+    /// request for another one.
+    pub(crate) fn validate_for_one_language(&self) -> Result<(), TranscribeError> {
+        if let Some(task) = self.task.as_deref().filter(|task| *task != "transcribe") {
+            return Err(TranscribeError::OneLanguage(format!("the task `{task}`")));
+        }
+        match &self.language {
+            Language::Code(code) if code != "en" => Err(TranscribeError::OneLanguage(format!("the language `{code}`"))),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what only a model of speech can do.
     pub(crate) fn validate_for_reader(&self, reader: &str) -> Result<(), TranscribeError> {
         let usual = Self::default();

@@ -161,6 +161,13 @@ fn options_that_a_model_cannot_follow_are_refused() {
     assert!(error.contains("initial prompt") && error.contains("19"), "{error}");
     let error = refused(TranscribeOptions { temperatures: Vec::new(), ..TranscribeOptions::default() });
     assert!(error.contains("temperatures"), "{error}");
+    let mut english = untrained();
+    english.generation.is_multilingual = false;
+    for (language, task, culprit) in [(Some("de"), None, "`de`"), (None, Some("translate"), "`translate`")] {
+        let options = TranscribeOptions::plain(language, task);
+        let error = Transcriber::new(english.clone(), &Device::flex(), options).err().expect("refused").to_string();
+        assert!(error.contains("one language") && error.contains(culprit), "{error}");
+    }
     let morse =
         |options| Transcriber::new(whisper_nano(), &Device::flex(), options).err().expect("refused").to_string();
     let error = morse(TranscribeOptions { words: true, ..TranscribeOptions::default() });

@@ -60,6 +60,9 @@ impl Transcriber {
         if let Some(reader) = &reading.reader {
             options.validate_for_reader(reader.name())?;
         }
+        if !whisper.generation.is_multilingual {
+            options.validate_for_one_language()?;
+        }
         let parts = PromptParts::new(&whisper, &options)?;
         let vad = OnceLock::new();
         let this = Self { whisper, reading, log_mel, options, parts, device: device.clone(), vad };

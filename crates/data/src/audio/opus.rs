@@ -81,6 +81,10 @@ impl AudioDecoder for OpusDecoder {
 
     fn decode_ref(&mut self, packet: &PacketRef<'_>) -> Result<GenericAudioBufferRef<'_>> {
         self.buffer.clear();
+        // The decoder would make sound up in its place, as for a packet that was lost on its way.
+        if packet.data.is_empty() {
+            return Err(Error::DecodeError("an empty Opus packet"));
+        }
         let decoded = self.decoder.decode_float(packet.data, &mut self.interleaved, DecodeMode::Normal);
         let frames = decoded.map_err(|_| Error::DecodeError("an Opus packet that makes no sense"))?;
         self.buffer.render_uninit(Some(frames));

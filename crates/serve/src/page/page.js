@@ -300,7 +300,7 @@ async function loadRuns() {
   const left = (run) => (run.state === "running" && run.eta_seconds ? `${Math.ceil(run.eta_seconds / 60)} min` : "");
   const rows = runs.map((run) => {
     const open = element("button", { type: "button", textContent: run.run });
-    const cells = [run.state, run.stage ?? "", `${run.step ?? ""}${run.steps ? ` of ${run.steps}` : ""}`,
+    const cells = [run.state, run.stage ?? "", `${run.step ?? 0}${run.steps ? ` of ${run.steps}` : ""}`,
       run.train?.loss?.toFixed(4) ?? "", left(run)];
     const row = element("tr", { className: run.run === shown ? "chosen" : "" }, element("td", {}, open),
       ...cells.map((text) => element("td", { textContent: text })));
