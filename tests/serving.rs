@@ -225,6 +225,8 @@ fn a_run_answers_by_its_router_and_by_each_of_its_tasks() {
     }
     let refused = last(&[("model", "two"), ("task", "middle")]);
     assert!(refused["message"].as_str().is_some_and(|text| text.contains("middle")), "{refused}");
+    let refused = last(&[("model", "two"), ("language", "de")]);
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("no language")), "{refused}");
     let run = server.get("/api/runs/two").json();
     assert_eq!((&run["run"], &run["stage"], &run["state"]), (&json!("two"), &json!("phase2"), &json!("finished")));
     assert!(run["curves"].as_array().is_some_and(|curves| curves.iter().any(|c| c["name"] == "loss")), "{run}");

@@ -34,6 +34,25 @@ pub struct Request {
     pub outline: bool,
 }
 
+impl Request {
+    /// Refuses what the heads of a run's tasks have no use for.
+    fn only_for_predictions(&self) -> Result<(), ApiError> {
+        let used = [
+            (self.language.is_some(), "language"),
+            (self.translate, "translation"),
+            (self.prompt.is_some(), "prompt"),
+            (self.temperature.is_some(), "temperature"),
+        ];
+        match used.into_iter().find(|(used, _)| *used) {
+            Some((_, field)) => Err(ApiError::bad_request(format!(
+                "the run `{}` answers with the heads of its tasks, which take no {field}: leave it out",
+                self.model
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// News of a request's work.
 #[derive(Debug)]
 pub enum Event {
@@ -117,6 +136,7 @@ impl Job<'_> {
         match &*model {
             Model::Whisper(whisper) => self.transcribe(whisper, outline),
             Model::Predictor(predictor, tasks) => {
+                self.request.only_for_predictions()?;
                 self.opened(outline, Vec::new())?;
                 let samples = self.audio.load(None, None).map_err(TranscribeError::from)?;
                 let predictor = predictor.lock().unwrap_or_else(PoisonError::into_inner);

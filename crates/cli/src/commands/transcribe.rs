@@ -39,8 +39,8 @@ pub struct Args {
     /// Device: cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Precision of products: f32, tf32, bf16 or f16; `auto` is the one that the device is fastest with. bf16 takes a third
-    /// less time on CPUs with AVX512-BF16, and changes a word here and there
+    /// Precision of products: f32, tf32, bf16 or f16; `auto` is the one that the device is fastest with. bf16 takes a
+    /// quarter to a third less time on CPUs with AVX512-BF16, and may change a word
     #[arg(long, default_value = "f32", value_parser = one_of(PRECISIONS))]
     precision: Compute,
     /// Output format: `txt`, subtitles as `srt` or `vtt`, a table as `tsv`, `json` as openai-whisper writes it, or `jsonl`

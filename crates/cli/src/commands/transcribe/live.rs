@@ -89,6 +89,15 @@ impl Live {
         }
         let mut written = ERASE.to_owned();
         for word in text.split_inclusive(' ') {
+            // A word that is longer than a row would be wrapped by the terminal, and its start not be erased.
+            let mut word = word;
+            while length(word.trim_end()) > WIDTH {
+                let end =
+                    word.char_indices().nth(WIDTH.saturating_sub(length(&self.row))).map_or(word.len(), |(at, _)| at);
+                written += &format!("{}{}\n", self.row, &word[..end]);
+                self.row.clear();
+                word = &word[end..];
+            }
             if length(&self.row) + length(word.trim_end()) > WIDTH {
                 written += self.row.trim_end();
                 written.push('\n');
@@ -102,11 +111,11 @@ impl Live {
     /// Returns what to write for text that may change, in the place of the one before.
     fn partial(&mut self, text: &str) -> String {
         let mut written = ERASE.to_owned();
-        if WIDTH - length(&self.row) < LEAST && !text.is_empty() {
+        if WIDTH.saturating_sub(length(&self.row)) < LEAST && !text.is_empty() {
             written += &format!("{}\n", self.row);
             self.row.clear();
         }
-        let (room, characters) = (WIDTH - length(&self.row), length(text));
+        let (room, characters) = (WIDTH.saturating_sub(length(&self.row)), length(text));
         let shown = match characters > room {
             true => format!("…{}", text.chars().skip(characters - room + 1).collect::<String>()),
             false => text.to_owned(),
@@ -147,6 +156,12 @@ mod tests {
         assert!(found.iter().all(|row| length(row) <= WIDTH), "{found:?}");
         let said = "And so, my fellow Americans, ask not what your country can do for you, ask what you can do for it.";
         assert_eq!(found.join(" ").trim_end(), said);
+        // What a model repeats may have no spaces.
+        written += &live.settled(&format!(" {}", "ha".repeat(100)));
+        written += &live.partial(" ha");
+        let found = rows(&written);
+        assert!(found.iter().all(|row| length(row) <= WIDTH), "{found:?}");
+        assert_eq!(found.concat().matches("ha").count(), 101 + found.concat().matches("what").count(), "{found:?}");
         let long = "word ".repeat(40);
         assert!(rows(&live.partial(&long)).iter().all(|row| length(row) <= WIDTH));
     }
