@@ -99,6 +99,23 @@ fn assert_saved_like_peft(adapter: &Path) {
     assert!(keys(&adapter.join("adapter_config.json")).is_subset(&known));
 }
 
+/// Texts are grouped by their number of words and by columns of their file; a text of several windows is one sample.
+fn assert_groups(place: &Place) {
+    place.write("by.csv", "text,label,by\na bad row,bad,ann\nsad,bad,bob\nhello world,good,ann\nhello hello,good,\n");
+    let eval = |task: &str, more: &[&str]| place.run(&[&["eval", "--run", "runs/four", "--task", task], more].concat());
+    let sizes = |task: &str, more: &[&str]| {
+        let line: Value = serde_json::from_str(eval(task, more).succeeded().stdout.trim()).expect("JSON");
+        let groupings = line["groups"].as_array().expect("groupings").clone();
+        let size = |group: &Value| format!("{}: {}", group["name"].as_str().expect("a name"), group["samples"]);
+        let of = |grouping: Value| grouping["groups"].as_array().expect("groups").iter().map(size).collect();
+        groupings.into_iter().map(of).collect::<Vec<Vec<String>>>()
+    };
+    let found = sizes("tone", &["--data", "by.csv", "--by", "words", "--by", "by"]);
+    assert_eq!(found, [vec!["1: 1", "2: 2", "3: 1"], vec!["ann: 2", "bob: 1", "not given: 1"]]);
+    assert_eq!(sizes("where", &["--by", "words"]), [["4: 1", "11: 1", "13: 1"]]);
+    eval("tone", &["--by", "speaker"]).assert_refusal(&["`speaker`", "words"]);
+}
+
 #[test]
 fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let place = place();
@@ -164,6 +181,11 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
             assert_eq!(is_label, *task == "tone", "another head has answered for {task} of {stage}: {answer:?}");
         }
     }
+    assert_groups(&place);
+    let compared = place.run(&["eval", "--run", "runs/four", "--compare", "runs/four"]).succeeded();
+    let compared: Value = serde_json::from_str(compared.stdout.trim()).expect("JSON");
+    let routing = &compared["comparison"]["metrics"]["routing_accuracy"];
+    assert_eq!((routing["difference"].as_f64(), routing["p_value"].as_f64()), (Some(0.0), Some(1.0)), "{compared}");
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
         let refused = predict(odd);

@@ -192,7 +192,7 @@ mod tests {
     fn what_is_known_about_the_samples_comes_along() {
         let batch =
             collate(Pad::Window, Some(9)).collate(vec![sample(8000, &[1]), sample(2000, &[])]).expect("a batch");
-        let seconds: Vec<f64> = batch.facts.iter().map(SampleFacts::seconds).collect();
+        let seconds: Vec<f64> = batch.facts.iter().filter_map(SampleFacts::seconds).collect();
         assert_eq!((seconds, batch.facts[1].columns["speaker"].as_str()), (vec![0.5, 0.125], "anna"));
     }
 

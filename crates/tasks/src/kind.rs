@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Formatter};
 use std::ops::Deref;
 use std::sync::Arc;
-use undertone_data::records::{RecordsConfig, RecordsError};
+use undertone_data::records::{Origin, RecordsConfig, RecordsError};
 use undertone_metrics::{Direction, direction_of};
 use undertone_model::layers::Embedding;
 use undertone_registry::typed;
@@ -233,11 +233,10 @@ impl dyn TaskKind {
     ///
     /// # Errors
     /// As for [`records`](TaskKind::records).
-    pub fn texts(&self, records: &RecordsConfig) -> Result<Vec<(String, String)>, RecordsError> {
-        let text =
-            |TaskRecord { text, pair, .. }| [Some(text), pair].into_iter().flatten().collect::<Vec<_>>().join("\n");
+    pub fn texts(&self, records: &RecordsConfig) -> Result<Vec<(Origin, String)>, RecordsError> {
+        let text = |text, pair| [Some(text), pair].into_iter().flatten().collect::<Vec<_>>().join("\n");
         let records = self.records(records)?.into_iter();
-        Ok(records.map(|record| (record.origin.to_string(), text(record))).collect())
+        Ok(records.map(|TaskRecord { text: first, pair, origin, .. }| (origin, text(first, pair))).collect())
     }
 
     /// Direction of a metric: its own, or the registered direction of that name.

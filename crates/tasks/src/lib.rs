@@ -53,7 +53,7 @@ pub use head::{AnswerContext, BoxedHead, HeadInput, TaskHead, TaskHeads, argmax}
 pub use kind::{HeadConfig, KindConfig, KindMetric, TaskKind};
 pub use mean_score::MeanScore;
 pub use registry::{names, register};
-pub use sample::{Cut, ForeignSample, ReadError, Target, TaskRecord, TextDataset, TextSample};
+pub use sample::{Columns, Cut, ForeignSample, ReadError, Target, TaskRecord, TextDataset, TextSample};
 pub use score::Score;
 pub use typed::{
     BaselineAnswer, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,

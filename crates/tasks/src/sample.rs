@@ -3,6 +3,7 @@
 use crate::row::classify_features;
 use crate::{Framer, TextError};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use undertone_data::records::{Origin, RecordsError};
@@ -135,7 +136,11 @@ impl TextSample {
 pub struct TextDataset {
     samples: Vec<TextSample>,
     cut: Cut,
+    columns: BTreeMap<String, Columns>,
 }
+
+/// Values of columns, by name.
+pub type Columns = BTreeMap<String, String>;
 
 /// Counts of truncated samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,7 +165,12 @@ pub enum ReadError {
 impl TextDataset {
     /// Creates a data set from samples.
     pub fn new(samples: Vec<TextSample>, cut: Cut) -> Self {
-        Self { samples, cut }
+        Self { samples, cut, columns: BTreeMap::new() }
+    }
+
+    /// Sets what else is known about the records, by their names.
+    pub fn with_columns(self, columns: BTreeMap<String, Columns>) -> Self {
+        Self { columns, ..self }
     }
 
     /// Makes a row of at most `length` tokens from each record.
@@ -208,6 +218,11 @@ impl TextDataset {
             longest.target = wordy.target.clone();
         }
         Some(longest)
+    }
+
+    /// Returns what else is known about a record, by its name.
+    pub fn columns(&self, name: &str) -> Option<&Columns> {
+        self.columns.get(name)
     }
 
     /// Counts of truncated samples.

@@ -97,7 +97,7 @@ pub(crate) fn real_tokenizer(name: &str) -> Option<TextTokenizer> {
 
 /// Origin of a test's record.
 pub(crate) fn origin() -> Origin {
-    Origin { path: Arc::from(Path::new("test.jsonl")), place: Place::Line(1) }
+    Origin::new(&Arc::from(Path::new("test.jsonl")), Place::Line(1))
 }
 
 /// A sample of `length` tokens.

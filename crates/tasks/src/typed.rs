@@ -35,7 +35,7 @@ pub enum UserInputError {
 
 /// Origin of user input, for error messages.
 pub fn user_input_origin() -> Origin {
-    Origin { path: Path::new("the text").into(), place: Place::Line(1) }
+    Origin::new(&Path::new("the text").into(), Place::Line(1))
 }
 
 /// Baselines that need no model.

@@ -16,8 +16,8 @@ pub struct Args {
     /// Split to evaluate
     #[arg(long, default_value = "test", value_parser = one_of(SPLITS))]
     split: Split,
-    /// Metrics of groups of samples, too: by `duration`, or by a column of the list that recordings come from, like
-    /// `speaker`; may be repeated
+    /// Metrics of groups of samples, too: by `duration` of recordings, `words` of texts, or a column of the list that
+    /// samples come from, like `speaker`; may be repeated
     #[arg(long, value_name = "COLUMN")]
     by: Vec<String>,
     /// Override one key of the run's configuration

@@ -36,8 +36,8 @@ pub struct Args {
     /// model
     #[arg(long, value_name = "MODEL")]
     compare: Option<PathBuf>,
-    /// Metrics of groups of samples, too: by `duration`, or by a column of the list that recordings come from, like
-    /// `speaker`; may be repeated
+    /// Metrics of groups of samples, too: by `duration` of recordings, `words` of texts, or a column of the list that
+    /// samples come from, like `speaker`; may be repeated
     #[arg(long, value_name = "COLUMN")]
     by: Vec<String>,
     /// Write evaluation.json with the worst samples to the directory of the run or stage, and show it in its report.html

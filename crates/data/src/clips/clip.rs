@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use crate::cut::TimedText;
@@ -27,10 +25,7 @@ pub struct Clip {
     pub end: Option<f64>,
     /// Segments of the transcript, in order and without overlap, also in seconds of the file; empty if not known.
     pub segments: Vec<TimedText>,
-    /// Values of the columns that [`RecordsConfig::keep`](crate::records::RecordsConfig::keep) names, by name; without
-    /// those that are absent or empty.
-    pub columns: BTreeMap<String, String>,
-    /// Origin of the clip in its list.
+    /// Origin of the clip in its list, with the columns that are kept.
     pub origin: Origin,
     /// Location of its audio.
     pub(super) source: Source,
@@ -69,22 +64,8 @@ pub(super) fn read(task: &TaskFields, row: &Row, name: String, source: Source) -
         Some(start) => format!("{name} from {start} s"),
         None => name,
     };
-    let columns = kept(task, row);
     let (language, task) = (filled(task, row, "language")?, filled(task, row, "task")?);
-    Ok(Clip { name, text, language, task, start, end, segments, columns, origin: row.origin.clone(), source })
-}
-
-/// Returns the values of the columns that are kept. A field is found wherever its column is.
-fn kept(task: &TaskFields, row: &Row) -> BTreeMap<String, String> {
-    let value = |name: &String| {
-        let text = match row.get(&task.column(row, name))? {
-            Value::Null => return None,
-            Value::String(text) => text.trim().to_owned(),
-            other => other.to_string(),
-        };
-        (!text.is_empty()).then(|| (name.clone(), text))
-    };
-    task.config.keep.iter().filter_map(value).collect()
+    Ok(Clip { name, text, language, task, start, end, segments, origin: row.origin.clone(), source })
 }
 
 /// Returns the path in a row, for audio in a file of its own.

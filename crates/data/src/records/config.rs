@@ -28,7 +28,7 @@ pub struct RecordsConfig {
     pub part: Option<PartConfig>,
     /// Share of the records that remain, of which another split takes the rest.
     pub share: Option<Share>,
-    /// Columns whose values [clips](crate::clips::Clip::columns) keep, besides the fields.
+    /// Columns whose values records keep, besides the fields ([`Origin::columns`](super::Origin::columns)).
     pub keep: Vec<String>,
 }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,10 +43,11 @@ impl TaskFields<'_> {
         let mut records = Vec::new();
         let mut seen = 0;
         for row in rows {
-            let row = row?;
+            let mut row = row?;
             seen = row.number;
             self.check_repeated(&row)?;
             if self.wants(&row)? {
+                row.origin.columns = self.kept(&row);
                 records.push(record(&row)?);
                 if config.limit == Some(records.len()) {
                     break;
@@ -63,6 +65,19 @@ impl TaskFields<'_> {
             }
             _ => Ok(records),
         }
+    }
+
+    /// Returns the values of the columns that are kept. A field is found wherever its column is.
+    fn kept(&self, row: &Row) -> BTreeMap<String, String> {
+        let value = |name: &String| {
+            let text = match row.get(&self.column(row, name))? {
+                Value::Null => return None,
+                Value::String(text) => text.trim().to_owned(),
+                other => other.to_string(),
+            };
+            (!text.is_empty()).then(|| (name.clone(), text))
+        };
+        self.config.keep.iter().filter_map(value).collect()
     }
 
     /// Returns a field that the row must have.

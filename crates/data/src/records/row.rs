@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ pub struct Origin {
     pub path: Arc<Path>,
     /// Place in the file.
     pub place: Place,
+    /// Values of the columns that [`RecordsConfig::keep`](super::RecordsConfig::keep) names, by name; without those that
+    /// are absent or empty.
+    pub columns: BTreeMap<String, String>,
 }
 
 /// A place in a file.
@@ -123,14 +127,19 @@ fn descend_value<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
 }
 
 impl Origin {
+    /// Creates the origin of a record that keeps no columns.
+    pub fn new(path: &Arc<Path>, place: Place) -> Self {
+        Self { path: path.clone(), place, columns: BTreeMap::new() }
+    }
+
     /// A line, from 1.
     pub(crate) fn line(path: &Arc<Path>, line: u64) -> Self {
-        Self { path: path.clone(), place: Place::Line(line) }
+        Self::new(path, Place::Line(line))
     }
 
     /// A row, from 1.
     pub(crate) fn row(path: &Arc<Path>, row: u64) -> Self {
-        Self { path: path.clone(), place: Place::Row(row) }
+        Self::new(path, Place::Row(row))
     }
 }
 

@@ -6,6 +6,7 @@ use super::report::{ProblemKind, Severity, SourceCheck, Spread};
 use crate::SourceConfig;
 use crate::config::TaskConfig;
 use crate::run::read_texts;
+use undertone_data::records::Origin;
 use undertone_model::text::TextTokenizer;
 use undertone_tasks::{Framer, TextDataset, TextSample};
 use undertone_train::BoxError;
@@ -13,7 +14,7 @@ use undertone_train::BoxError;
 /// Share of unknown tokens above which the vocabulary does not match the text.
 const UNKNOWN: f64 = 0.05;
 
-type Read = (Vec<(String, String)>, Vec<Vec<String>>, TextDataset);
+type Read = (Vec<(Origin, String)>, Vec<Vec<String>>, TextDataset);
 
 /// Checks text sources for a model.
 pub(super) struct Written<'a> {
@@ -37,7 +38,7 @@ impl Written<'_> {
         let (samples, all) = (dataset.samples(), inputs.len());
         check.samples = all;
         check.empty_texts = inputs.iter().filter(|(_, text)| text.trim().is_empty()).count();
-        let empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(name, _)| name.clone());
+        let empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(origin, _)| origin.to_string());
         look.add(Severity::Warning, ProblemKind::Empty, all, empty);
         check.tokens = Spread::of(samples.iter().map(|sample| sample.ids.len() as f64).collect(), 1.0);
         check.target_tokens = Spread::of(samples.iter().filter_map(written).collect(), 1.0);
@@ -55,8 +56,8 @@ impl Written<'_> {
         check.unknown_share = self.unknown(look, samples);
         let compared = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
         let mut passages = passages.into_iter();
-        let print = |(name, text): (String, String)| Print {
-            name,
+        let print = |(origin, text): (Origin, String)| Print {
+            name: origin.to_string(),
             recording: None,
             audio: None,
             seconds: None,

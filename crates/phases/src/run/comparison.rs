@@ -1,9 +1,10 @@
 //! Comparison of two models on the same samples.
 
-use super::evaluation_result::{EvaluationResult, full_name};
+use super::evaluation_result::{EvaluationResult, ROUTING_ACCURACY, full_name};
 use super::scored::{ScoredSample, ScoredTask};
 use crate::RunError;
 use std::collections::BTreeMap;
+use undertone_metrics::paired_bootstrap;
 use undertone_report::{Compared, Comparison};
 
 impl EvaluationResult {
@@ -34,7 +35,19 @@ impl EvaluationResult {
                 metrics.insert(full_name(&task.name, metric), compared);
             }
         }
+        metrics.extend(self.compare_routing(other).map(|compared| (ROUTING_ACCURACY.to_owned(), compared)));
         Ok(Comparison { with: with.to_owned(), metrics })
+    }
+
+    /// Compares the accuracy of the routers, if both models have one.
+    fn compare_routing(&self, other: &Self) -> Option<Compared> {
+        let (own, value) = (self.routing_accuracy()?, other.routing_accuracy()?);
+        let accuracy = |result: &Self, drawn: &mut dyn Iterator<Item = usize>| result.routing_accuracy_of(drawn);
+        let significance =
+            self.routed.iter().map(|sample| sample.task).eq(other.routed.iter().map(|sample| sample.task)).then(|| {
+                paired_bootstrap(self.routed.len(), |drawn| accuracy(self, drawn), |drawn| accuracy(other, drawn))
+            });
+        Some(Compared { value, difference: own - value, significance: significance.flatten().map(Into::into) })
     }
 }
 

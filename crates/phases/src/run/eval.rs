@@ -134,7 +134,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Lets its recordings keep these columns of their lists, for [`EvaluationResult::groups`].
+    /// Lets its samples keep these columns of their lists, for [`EvaluationResult::groups`].
     pub fn keep(&mut self, columns: &[String]) {
         keep(self.experiment_mut(), columns);
     }
@@ -194,7 +194,8 @@ impl Subject {
         };
         let evaluator = setup.evaluator(tasks)?;
         evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
-        let result = evaluator.evaluate(model, &data, kind).map_err(TrainError::Data)?;
+        let mut result = evaluator.evaluate(model, &data, kind).map_err(TrainError::Data)?;
+        result.describe(data.dataset());
         Ok(Evaluated { result, data, step: None })
     }
 }
@@ -208,7 +209,7 @@ pub(super) fn routed(setup: &Setup, kind: RouterKind) -> Result<TaskModel, RunEr
     Ok(model)
 }
 
-/// Lets the recordings of an experiment keep columns of their lists.
+/// Lets the samples of an experiment keep columns of their lists.
 pub(super) fn keep(experiment: &mut Experiment, columns: &[String]) {
     let Experiment { data, tasks, .. } = experiment;
     let tasks = tasks.iter_mut().map(|task| (&mut task.data.train, &mut task.data.valid, &mut task.data.test));

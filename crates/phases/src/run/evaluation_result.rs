@@ -33,7 +33,7 @@ impl EvaluationResult {
     }
 
     /// Accuracy of the router on some of the samples.
-    fn routing_accuracy_of(&self, samples: impl Iterator<Item = usize>) -> Option<f64> {
+    pub(super) fn routing_accuracy_of(&self, samples: impl Iterator<Item = usize>) -> Option<f64> {
         let is_right = |sample: &RoutedSample| choice(&sample.gates) == sample.task;
         let (right, all) =
             samples.fold((0, 0), |(right, all), index| (right + u32::from(is_right(&self.routed[index])), all + 1));
@@ -61,7 +61,7 @@ impl EvaluationResult {
 }
 
 /// Share of the samples that the router sent to their own task, in logs.
-const ROUTING_ACCURACY: &str = "routing_accuracy";
+pub(super) const ROUTING_ACCURACY: &str = "routing_accuracy";
 
 /// Returns `task.metric`; a run without `tasks` has the metric alone.
 pub(super) fn full_name(task: &str, metric: &str) -> String {

@@ -1,5 +1,6 @@
-//! Groups of samples: metrics by duration, or by a column of the list that recordings come from.
+//! Groups of samples: metrics by duration or number of words, or by a column of the list that samples come from.
 
+use super::batch::TaskDataset;
 use super::evaluation_result::EvaluationResult;
 use super::scored::{ScoredSample, ScoredTask};
 use crate::{RunError, SampleFacts};
@@ -22,8 +23,8 @@ const NOT_GIVEN: &str = "not given";
 type Named = (String, Vec<usize>);
 
 impl EvaluationResult {
-    /// Returns the metrics of groups of samples, with a grouping for each task and each of `by`: `duration`, or a column
-    /// of the list that recordings come from, which they must have kept
+    /// Returns the metrics of groups of samples, with a grouping for each task and each of `by`: `duration` of recordings,
+    /// `words` of texts, or a column of the list that samples come from, which they must have kept
     /// ([`Selection::keep`](crate::config::Selection::keep)), or what a synthesiser tells.
     ///
     /// # Errors
@@ -42,14 +43,24 @@ impl EvaluationResult {
 
     /// Returns what is known about any sample, for a message.
     fn known(&self) -> String {
-        let facts = self.scored.iter().flat_map(|task| &task.samples).filter_map(|sample| sample.facts.as_ref());
+        let facts = self.scored.iter().flat_map(|task| &task.samples).map(|sample| &sample.facts);
+        let duration = |facts: &SampleFacts| facts.length.map(|_| DURATION);
         let names: BTreeSet<&str> =
-            facts.flat_map(|facts| facts.columns.keys().map(String::as_str).chain([DURATION])).collect();
-        match names.is_empty() {
-            true => "nothing is known about texts besides their tasks, whose metrics are there without it".into(),
-            false => {
-                let names = names.into_iter().collect::<Vec<_>>().join(", ");
-                format!("name a column of the list that the recordings come from, or one of {names}")
+            facts.flat_map(|facts| facts.columns.keys().map(String::as_str).chain(duration(facts))).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let mut reason = "name a column of the list that the samples come from".to_owned();
+        if !names.is_empty() {
+            reason += &format!(", or one of {}", names.join(", "));
+        }
+        reason
+    }
+
+    /// Adds what is known about texts besides their tasks. The samples of recordings have it.
+    pub(super) fn describe(&mut self, data: &TaskDataset) {
+        for (task, samples) in self.scored.iter_mut().zip(data.tasks()) {
+            let Some(texts) = samples.texts() else { continue };
+            for sample in &mut task.samples {
+                sample.facts.columns.extend(texts.columns(&sample.text.name).cloned().unwrap_or_default());
             }
         }
     }
@@ -75,13 +86,12 @@ fn grouping(task: &ScoredTask, by: &str) -> Option<Grouping> {
 }
 
 fn values<'a>(samples: &'a [ScoredSample], column: &str) -> Vec<Option<&'a str>> {
-    samples.iter().map(|sample| sample.facts.as_ref()?.columns.get(column).map(String::as_str)).collect()
+    samples.iter().map(|sample| sample.facts.columns.get(column).map(String::as_str)).collect()
 }
 
 /// Returns the samples by duration; `None` if they are no recordings.
 fn by_duration(samples: &[ScoredSample]) -> Option<Vec<Named>> {
-    let seconds: Vec<f64> =
-        samples.iter().map(|sample| sample.facts.as_ref().map(SampleFacts::seconds)).collect::<Option<_>>()?;
+    let seconds: Vec<f64> = samples.iter().map(|sample| sample.facts.seconds()).collect::<Option<_>>()?;
     let place = |seconds: f64| SECONDS.iter().filter(|bound| seconds >= **bound).count();
     let name = |place: usize| match place {
         0 => format!("below {} s", SECONDS[0]),
@@ -150,7 +160,7 @@ mod tests {
         let text = ScoredText { name: String::new(), reference: String::new(), hypothesis: String::new() };
         ScoredSample {
             text,
-            facts: Some(SampleFacts { length: (16_000.0 * seconds) as usize, columns: BTreeMap::new() }),
+            facts: SampleFacts { length: Some((16_000.0 * seconds) as usize), columns: BTreeMap::new() },
         }
     }
 
@@ -179,7 +189,7 @@ mod tests {
         let found = by_duration(&[1.9, 2.0, 4.9, 30.0].map(lasting)).expect("recordings");
         let named = |name: &str, samples: &[usize]| (name.to_owned(), samples.to_vec());
         assert_eq!(found, [named("below 2 s", &[0]), named("2 to 5 s", &[1, 2]), named("30 s and more", &[3])]);
-        let text = ScoredSample { facts: None, ..lasting(1.0) };
+        let text = ScoredSample { facts: SampleFacts::default(), ..lasting(1.0) };
         assert_eq!(by_duration(&[text]), None);
     }
 

@@ -22,8 +22,8 @@ pub struct ScoredTask {
 pub struct ScoredSample {
     /// Name, reference and hypothesis as they were compared, thus normalised.
     pub text: ScoredText,
-    /// What else is known about it, if it is a recording.
-    pub facts: Option<SampleFacts>,
+    /// What else is known about it.
+    pub facts: SampleFacts,
 }
 
 /// Metric of a task.
@@ -90,7 +90,7 @@ impl ScoredTask {
 impl ScoredSample {
     fn hallucination(&self) -> Hallucination {
         let ScoredText { reference, hypothesis, .. } = &self.text;
-        let of = |facts: &SampleFacts| Hallucination::of(reference, hypothesis, facts.seconds());
-        self.facts.as_ref().map(of).unwrap_or_default()
+        let of = |seconds| Hallucination::of(reference, hypothesis, seconds);
+        self.facts.seconds().map(of).unwrap_or_default()
     }
 }

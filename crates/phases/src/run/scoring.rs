@@ -63,7 +63,7 @@ impl<'a> Scoring<'a> {
         let hypothesis = answer.as_str();
         let [reference, read] = [text, hypothesis].map(|text| self.normalizer.normalize(text));
         let scored = self.scores[task].add(&spoken(name, &reference), Some(&Answer::text(read)))?;
-        self.samples[task].extend(scored.map(|text| ScoredSample { text, facts: Some(facts.clone()) }));
+        self.samples[task].extend(scored.map(|text| ScoredSample { text, facts: facts.clone() }));
         // Examples show the texts without normalisation.
         let [name, reference, hypothesis] = [name, text, hypothesis].map(str::to_owned);
         self.show(task, Some(ScoredText { name, reference, hypothesis }));
@@ -79,7 +79,7 @@ impl<'a> Scoring<'a> {
 
     fn keep_text(&mut self, task: usize, scored: Option<ScoredText>) {
         self.show(task, scored.clone());
-        self.samples[task].extend(scored.map(|text| ScoredSample { text, facts: None }));
+        self.samples[task].extend(scored.map(|text| ScoredSample { text, facts: SampleFacts::default() }));
     }
 
     fn show(&mut self, task: usize, said: Option<ScoredText>) {

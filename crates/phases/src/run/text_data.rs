@@ -2,8 +2,9 @@
 
 use crate::SourceConfig;
 use crate::config::TaskConfig;
-use undertone_data::records::RecordsConfig;
-use undertone_tasks::{Framer, TextDataset};
+use std::collections::BTreeMap;
+use undertone_data::records::{Origin, RecordsConfig};
+use undertone_tasks::{Columns, Framer, TextDataset};
 use undertone_train::BoxError;
 
 /// Reads the records of `source` as the task's head needs them.
@@ -12,15 +13,30 @@ use undertone_train::BoxError;
 /// Names the file and the invalid line. Also when no record has a text.
 pub(crate) fn read_texts(task: &TaskConfig, source: &SourceConfig, framer: &Framer) -> Result<TextDataset, BoxError> {
     let records = source.records()?;
-    check_texts(&records, &task.head.texts(&records)?)?;
-    Ok(task.head.read(&records, framer)?)
+    let texts = task.head.texts(&records)?;
+    check_texts(&records, &texts)?;
+    let samples = task.head.read(&records, framer)?;
+    Ok(if records.keep.is_empty() { samples } else { samples.with_columns(columns(texts)) })
+}
+
+/// Name of the column that every text has: the number of its words.
+pub(super) const WORDS: &str = "words";
+
+/// Returns what results can be grouped by: the columns that the records keep, and the number of words.
+fn columns(texts: Vec<(Origin, String)>) -> BTreeMap<String, Columns> {
+    let of = |(origin, text): (Origin, String)| {
+        let mut columns = origin.columns.clone();
+        columns.entry(WORDS.to_owned()).or_insert_with(|| text.split_whitespace().count().to_string());
+        (origin.to_string(), columns)
+    };
+    texts.into_iter().map(of).collect()
 }
 
 /// Logs the number of records with an empty text and the place of the first.
 ///
 /// # Errors
 /// When all are empty.
-fn check_texts(records: &RecordsConfig, inputs: &[(String, String)]) -> Result<(), BoxError> {
+fn check_texts(records: &RecordsConfig, inputs: &[(Origin, String)]) -> Result<(), BoxError> {
     let mut empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(place, _)| place);
     let Some(first) = empty.next() else { return Ok(()) };
     let (count, of) = (1 + empty.count(), inputs.len());
@@ -41,11 +57,13 @@ fn check_texts(records: &RecordsConfig, inputs: &[(String, String)]) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_data::records::Place;
 
     #[test]
     fn empty_texts_are_refused_where_there_are_no_others() {
         let records = RecordsConfig { path: std::path::PathBuf::from("a.csv").into(), ..RecordsConfig::default() };
-        let input = |line: usize, text: &str| (format!("a.csv line {line}"), text.to_owned());
+        let path = std::path::Path::new("a.csv").into();
+        let input = |line: u64, text: &str| (Origin::new(&path, Place::Line(line)), text.to_owned());
         assert!(check_texts(&records, &[input(1, ""), input(2, "a")]).is_ok());
         let error = check_texts(&records, &[input(1, " "), input(2, "")]).expect_err("refused").to_string();
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use super::batch::TaskDataset;
 use super::scored::{ScoredSample, ScoredTask};
-use crate::{RunError, SampleAudio, SampleFacts};
+use crate::{RunError, SampleAudio};
 use undertone_data::audio::wav_bytes;
 use undertone_metrics::{cer, wer};
 use undertone_report::WorstSample;
@@ -34,7 +34,7 @@ pub(super) fn worst(scored: &[ScoredTask], data: &TaskDataset) -> Result<Vec<Wor
     let shown = found.into_iter().take(WORST).map(|(errors, number, index)| {
         let task = &scored[number];
         let ScoredSample { text, facts } = &task.samples[index];
-        let wav = match facts {
+        let wav = match facts.length {
             Some(_) => wav(data, number, index)?.filter(|wav| wav.len() <= room),
             None => None,
         };
@@ -45,7 +45,7 @@ pub(super) fn worst(scored: &[ScoredTask], data: &TaskDataset) -> Result<Vec<Wor
             reference: text.reference.clone(),
             hypothesis: text.hypothesis.clone(),
             errors,
-            seconds: facts.as_ref().map(SampleFacts::seconds),
+            seconds: facts.seconds(),
             audio: wav,
         })
     });

@@ -31,8 +31,8 @@ pub struct SpeechSample {
 /// What is known about a sample besides its text, which results can be grouped by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleFacts {
-    /// Length of its audio in samples at 16 kHz; an integer, so that ranks send it to each other exactly.
-    pub length: usize,
+    /// Length of its audio in samples at 16 kHz, an integer, so that ranks send it to each other exactly; `None` for text.
+    pub length: Option<usize>,
     /// Values by name; see [`SpeechSample::columns`].
     pub columns: BTreeMap<String, String>,
 }
@@ -50,14 +50,14 @@ pub enum SampleAudio {
 impl SpeechSample {
     /// Returns what is known about it besides its text.
     pub fn facts(&self) -> SampleFacts {
-        SampleFacts { length: self.heard.samples(), columns: self.columns.clone() }
+        SampleFacts { length: Some(self.heard.samples()), columns: self.columns.clone() }
     }
 }
 
 impl SampleFacts {
-    /// Returns its duration in seconds.
-    pub fn seconds(&self) -> f64 {
-        self.length as f64 / f64::from(SAMPLE_RATE)
+    /// Returns the duration of its audio in seconds; `None` for text.
+    pub fn seconds(&self) -> Option<f64> {
+        self.length.map(|samples| samples as f64 / f64::from(SAMPLE_RATE))
     }
 }
 
