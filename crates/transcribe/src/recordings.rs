@@ -91,9 +91,11 @@ impl Transcriber {
     fn read_all(&self, recordings: &[Stored], sender: &SyncSender<Read>) {
         for (recording, stored) in recordings.iter().enumerate() {
             let mut first = true;
+            let language = self.known_language();
+            let waiting = |piece, first| Waiting { recording, first, piece, language: language.clone(), states: None };
             let mut send = |piece| {
                 let first = std::mem::take(&mut first);
-                sender.send(Read::Piece(Waiting { recording, first, piece, language: self.known_language() })).is_ok()
+                sender.send(Read::Piece(waiting(piece, first))).is_ok()
             };
             let mut divide = || -> Result<Option<usize>, AudioError> {
                 let (mut stream, mut divider, mut samples) = (stored.stream()?, self.divider(), 0);
@@ -132,6 +134,7 @@ impl Transcriber {
                     last.waiting += 1;
                     let language = last.language.clone().or(waiting.language);
                     batch.push(Waiting { language, ..waiting });
+                    self.encode_ahead(&mut batch);
                 }
                 Read::End { samples, .. } => last.end = Some(samples),
             }

@@ -2,7 +2,7 @@
 
 use crate::decoded::Decoded;
 use crate::error::TranscribeError;
-use crate::options::{Segmentation, TranscribeOptions};
+use crate::options::{Segmentation, TranscribeOptions, Window};
 use crate::pieces::{AudioPiece, Divider};
 use crate::prompt_parts::PromptParts;
 use crate::reading::Reading;
@@ -41,7 +41,12 @@ pub(crate) struct Waiting {
     pub piece: AudioPiece,
     /// Language, if it is known.
     pub language: Option<Option<DetectedLanguage>>,
+    /// Encoder's states, `[1, time, d_model]`, if they are computed already.
+    pub states: Option<Tensor<3>>,
 }
+
+/// Number of pieces whose encoder's states are computed before their batch is complete.
+const ENCODED_TOGETHER: usize = 4;
 
 impl Transcriber {
     /// Returns a transcriber with a model that is loaded.
@@ -116,6 +121,7 @@ impl Transcriber {
                 first: std::mem::take(&mut first),
                 piece: piece.clone(),
                 language: language.clone(),
+                states: None,
             });
             for (found, segment) in self.windows(waiting.collect(), task) {
                 language.get_or_insert(found);
@@ -160,9 +166,10 @@ impl Transcriber {
 
     /// Transcribes samples that fit the window.
     pub(crate) fn segment(&self, audio: &[f32], samples: Range<usize>, begins_word: bool) -> Segment {
-        let piece = AudioPiece { audio: audio[samples.clone()].to_vec(), parts: vec![samples.clone()], begins_word };
+        let own = audio[samples.clone()].to_vec();
+        let piece = AudioPiece { audio: own, parts: vec![samples.clone()], speech: Vec::new(), begins_word };
         let language = self.known_language();
-        let decoded = self.windows(vec![Waiting { recording: 0, first: true, piece, language }], None);
+        let decoded = self.windows(vec![Waiting { recording: 0, first: true, piece, language, states: None }], None);
         decoded.into_iter().find_map(|(_, segment)| segment).unwrap_or(Segment {
             samples,
             begins_word,
@@ -176,7 +183,11 @@ impl Transcriber {
         waiting: Vec<Waiting>,
         task: Option<&str>,
     ) -> Vec<(Option<DetectedLanguage>, Option<Segment>)> {
-        let states = self.encode(&waiting.iter().map(|waiting| waiting.piece.audio.as_slice()).collect::<Vec<_>>());
+        let mut states: Vec<Tensor<3>> = waiting.iter().map_while(|waiting| waiting.states.clone()).collect();
+        if states.len() < waiting.len() {
+            states.push(self.encode_pieces(&waiting[states.len()..]));
+        }
+        let states = Tensor::cat(states, 0);
         let unknown = waiting.iter().any(|waiting| waiting.language.is_none());
         let detected = if unknown { self.detect(states.clone()) } else { Vec::new() };
         // Pieces of the recording whose first one is in this batch too have the language of that one.
@@ -201,6 +212,24 @@ impl Transcriber {
         languages.into_iter().zip(segments).collect()
     }
 
+    /// Computes the encoder's states of the last pieces of a batch once there are a few, while the next ones are still looked
+    /// for. Where the longest piece of a batch decides how long its windows are, they wait for all of it.
+    pub(crate) fn encode_ahead(&self, batch: &mut [Waiting]) {
+        let done = batch.iter().take_while(|waiting| waiting.states.is_some()).count();
+        let new = &mut batch[done..];
+        if new.len() < ENCODED_TOGETHER || self.options.window == Window::Longest {
+            return;
+        }
+        let states = self.encode_pieces(new);
+        for (row, waiting) in new.iter_mut().enumerate() {
+            waiting.states = Some(states.clone().narrow(0, row, 1));
+        }
+    }
+
+    fn encode_pieces(&self, waiting: &[Waiting]) -> Tensor<3> {
+        self.encode(&waiting.iter().map(|waiting| waiting.piece.audio.as_slice()).collect::<Vec<_>>())
+    }
+
     fn decoded(
         &self,
         pieces: &[AudioPiece],
@@ -220,8 +249,7 @@ impl Transcriber {
             if self.is_silent(&decoded) {
                 return None;
             }
-            let words = words.into_iter().map(|word| Word::placed(word, |samples| piece.place(samples))).collect();
-            Some(self.segment_of(decoded, piece.samples(), piece.begins_word, words))
+            Some(self.segment_of(decoded, piece.samples(), piece.begins_word, piece.words(words)))
         });
         segments.collect()
     }

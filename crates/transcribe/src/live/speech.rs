@@ -22,7 +22,7 @@ impl<'a> LiveSpeech<'a> {
 
     pub fn push(&mut self, samples: &[f32]) -> String {
         self.audio.extend_from_slice(samples);
-        let text = self.finder.push(samples).into_iter().map(|stretch| self.text(stretch)).collect();
+        let text = self.finder.push(samples).into_iter().map(|stretch| self.text(stretch.samples)).collect();
         let passed = self.finder.needed_from().saturating_sub(self.offset).min(self.audio.len());
         self.audio.drain(..passed);
         self.offset += passed;
@@ -36,7 +36,7 @@ impl<'a> LiveSpeech<'a> {
     }
 
     pub fn finish(mut self) -> String {
-        self.finder.finish().into_iter().map(|stretch| self.text(stretch)).collect()
+        self.finder.finish().into_iter().map(|stretch| self.text(stretch.samples)).collect()
     }
 
     fn text(&self, stretch: Range<usize>) -> String {
@@ -66,7 +66,7 @@ mod tests {
         stretches.extend(finder.finish());
         let expected: String = stretches
             .iter()
-            .map(|stretch| transcriber.segment(&audio, stretch.clone(), true).text(0.0))
+            .map(|stretch| transcriber.segment(&audio, stretch.samples.clone(), true).text(0.0))
             .filter(|text| !text.is_empty())
             .map(|text| format!(" {text}"))
             .collect();

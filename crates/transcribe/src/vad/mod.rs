@@ -4,4 +4,4 @@ mod network;
 mod speech;
 
 pub use network::{FRAME, VadNetwork, VadState};
-pub use speech::{SpeechFinder, VadOptions, speech};
+pub use speech::{SpeechFinder, Stretch, VadOptions, speech};

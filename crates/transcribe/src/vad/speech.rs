@@ -1,6 +1,7 @@
 //! Stretches of speech, from the probabilities of the network.
 
 use super::{FRAME, VadNetwork, VadState};
+use std::iter::once;
 use std::ops::Range;
 
 /// Settings of the search for speech.
@@ -19,6 +20,25 @@ pub struct VadOptions {
 impl Default for VadOptions {
     fn default() -> Self {
         Self { threshold: 0.5, min_speech_s: 0.25, min_silence_s: 0.16, pad_s: 0.4 }
+    }
+}
+
+/// Stretch of a recording in which somebody speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Position in the recording, in samples, with the audio that is kept around the speech.
+    pub samples: Range<usize>,
+    /// Speech without the pauses within it, in samples of the recording.
+    pub speech: Vec<Range<usize>>,
+}
+
+impl Stretch {
+    /// Cuts the stretch in the middle of its pauses.
+    pub fn at_pauses(self) -> Vec<Self> {
+        let middles = self.speech.windows(2).map(|pair| pair[0].end.midpoint(pair[1].start));
+        let cuts: Vec<usize> = once(self.samples.start).chain(middles).chain(once(self.samples.end)).collect();
+        let parts = self.speech.into_iter().zip(cuts.windows(2));
+        parts.map(|(speech, cut)| Self { samples: cut[0]..cut[1], speech: vec![speech] }).collect()
     }
 }
 
@@ -42,7 +62,7 @@ pub struct SpeechFinder<'a> {
     /// First sample of the silence after it.
     silent_since: Option<usize>,
     /// Stretch that is over, but may be joined by the next one.
-    last: Option<Range<usize>>,
+    last: Option<Stretch>,
     /// Probabilities of the frames since the start of the stretch: position and value.
     probabilities: Vec<(usize, f32)>,
     /// First sample that has not been returned.
@@ -68,7 +88,7 @@ impl<'a> SpeechFinder<'a> {
     }
 
     /// Takes the next samples, and returns the stretches that are complete.
-    pub fn push(&mut self, samples: &[f32]) -> Vec<Range<usize>> {
+    pub fn push(&mut self, samples: &[f32]) -> Vec<Stretch> {
         self.pending.extend_from_slice(samples);
         let whole = self.pending.len() / FRAME * FRAME;
         let rest = self.pending.split_off(whole);
@@ -77,7 +97,7 @@ impl<'a> SpeechFinder<'a> {
     }
 
     /// Returns the last stretches. Nothing may follow.
-    pub fn finish(&mut self) -> Vec<Range<usize>> {
+    pub fn finish(&mut self) -> Vec<Stretch> {
         let length = self.read + self.pending.len();
         let mut last = std::mem::take(&mut self.pending);
         let mut found = Vec::new();
@@ -90,8 +110,11 @@ impl<'a> SpeechFinder<'a> {
             self.over(start..end, &mut found);
         }
         found.extend(self.last.take());
-        found.iter_mut().for_each(|range| range.end = range.end.min(length));
-        found.retain(|range| !range.is_empty());
+        for stretch in &mut found {
+            let parts = stretch.speech.iter_mut().chain([&mut stretch.samples]);
+            parts.for_each(|part| part.end = part.end.min(length));
+        }
+        found.retain(|stretch| !stretch.samples.is_empty());
         found
     }
 
@@ -103,7 +126,7 @@ impl<'a> SpeechFinder<'a> {
     /// First sample that may still be part of a stretch.
     pub fn needed_from(&self) -> usize {
         let pad = self.samples(self.options.pad_s);
-        let open = self.last.as_ref().map(|last| last.start);
+        let open = self.last.as_ref().map(|last| last.samples.start);
         let begun = self.speaking_since.map(|start| start.saturating_sub(pad));
         open.or(begun).unwrap_or(self.read.saturating_sub(pad)).max(self.free_from)
     }
@@ -112,7 +135,7 @@ impl<'a> SpeechFinder<'a> {
         (seconds * f64::from(undertone_data::audio::SAMPLE_RATE)).round() as usize
     }
 
-    fn advance(&mut self, frames: &[f32]) -> Vec<Range<usize>> {
+    fn advance(&mut self, frames: &[f32]) -> Vec<Stretch> {
         let mut found = Vec::new();
         for probability in self.network.forward(frames, &mut self.state) {
             self.take(probability, &mut found);
@@ -121,7 +144,7 @@ impl<'a> SpeechFinder<'a> {
     }
 
     /// Takes the probability of the next frame.
-    fn take(&mut self, probability: f32, found: &mut Vec<Range<usize>>) {
+    fn take(&mut self, probability: f32, found: &mut Vec<Stretch>) {
         let (at, threshold) = (self.read, self.options.threshold);
         self.read += FRAME;
         if probability >= threshold {
@@ -131,7 +154,7 @@ impl<'a> SpeechFinder<'a> {
         let Some(start) = self.speaking_since else {
             let pad = self.samples(self.options.pad_s);
             // What begins from here on is too far away to join the last stretch.
-            if self.last.as_ref().is_some_and(|last| self.read.saturating_sub(pad) > last.end) {
+            if self.last.as_ref().is_some_and(|last| self.read.saturating_sub(pad) > last.samples.end) {
                 found.extend(self.last.take());
                 self.probabilities.clear();
             }
@@ -151,30 +174,40 @@ impl<'a> SpeechFinder<'a> {
     }
 
     /// Takes speech that is over.
-    fn over(&mut self, speech: Range<usize>, found: &mut Vec<Range<usize>>) {
+    fn over(&mut self, speech: Range<usize>, found: &mut Vec<Stretch>) {
         if speech.len() < self.samples(self.options.min_speech_s) {
             return;
         }
         let pad = self.samples(self.options.pad_s);
         let padded = speech.start.saturating_sub(pad).max(self.free_from)..speech.end + pad;
         match &mut self.last {
-            Some(last) if padded.start <= last.end && padded.end - last.start <= self.longest => last.end = padded.end,
+            Some(last) if padded.start <= last.samples.end && padded.end - last.samples.start <= self.longest => {
+                last.samples.end = padded.end;
+                last.speech.push(speech);
+            }
             last => {
-                let start = last.as_ref().map_or(padded.start, |last| padded.start.max(last.end));
-                found.extend(last.replace(start..padded.end));
+                let mut start = padded.start;
+                if let Some(last) = last {
+                    // Too long together: the pause between them is shared.
+                    let middle = last.speech.last().map_or(start, |before| before.end.midpoint(speech.start));
+                    last.samples.end = last.samples.end.min(middle.max(last.samples.start));
+                    start = start.max(last.samples.end);
+                }
+                let stretch = Stretch { samples: start..padded.end, speech: vec![speech] };
+                found.extend(last.replace(stretch));
             }
         }
     }
 
     /// Cuts speech that is as long as the longest stretch where speech is least probable, in the second half.
-    fn cut_long(&mut self, start: usize, found: &mut Vec<Range<usize>>) {
+    fn cut_long(&mut self, start: usize, found: &mut Vec<Stretch>) {
         let pad = self.samples(self.options.pad_s);
         let begin = start.saturating_sub(pad).max(self.free_from);
         // The joined stretch before it is complete on its own then.
-        if self.last.as_ref().is_some_and(|last| self.read + pad - last.start > self.longest) {
-            let last = self.last.take();
-            self.free_from = self.free_from.max(last.as_ref().map_or(0, |last| last.end.min(start)));
-            found.extend(last.map(|last| last.start..last.end.min(start)));
+        if let Some(mut last) = self.last.take_if(|last| self.read + pad - last.samples.start > self.longest) {
+            last.samples.end = last.samples.end.min(start);
+            self.free_from = self.free_from.max(last.samples.end);
+            found.push(last);
             return;
         }
         if self.read + pad - begin <= self.longest {
@@ -182,7 +215,7 @@ impl<'a> SpeechFinder<'a> {
         }
         let second_half = self.probabilities.iter().filter(|(at, _)| *at >= begin + self.longest / 2);
         let quietest = second_half.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(self.read, |(at, _)| at + FRAME / 2);
-        found.push(begin..quietest);
+        found.push(Stretch { samples: begin..quietest, speech: vec![start..quietest] });
         self.free_from = quietest;
         self.speaking_since = Some(quietest);
         self.silent_since = None;
@@ -194,7 +227,7 @@ impl<'a> SpeechFinder<'a> {
 const HYSTERESIS: f32 = 0.15;
 
 /// Returns the stretches of speech in a whole recording, each at most `longest` samples long.
-pub fn speech(network: &VadNetwork, audio: &[f32], options: &VadOptions, longest: usize) -> Vec<Range<usize>> {
+pub fn speech(network: &VadNetwork, audio: &[f32], options: &VadOptions, longest: usize) -> Vec<Stretch> {
     let mut finder = SpeechFinder::new(network, options.clone(), longest);
     let mut found = Vec::new();
     for block in audio.chunks(64 * FRAME) {

@@ -48,7 +48,7 @@ fn speech_is_where_silero_finds_it() {
     // Its defaults.
     let options = VadOptions { threshold: 0.5, min_speech_s: 0.25, min_silence_s: 0.1, pad_s: 0.03 };
     let found = speech(&VadNetwork::new(), &recording(), &options, usize::MAX);
-    let found: Vec<[usize; 2]> = found.into_iter().map(|range| [range.start, range.end]).collect();
+    let found: Vec<[usize; 2]> = found.into_iter().map(|found| [found.samples.start, found.samples.end]).collect();
     assert_eq!(found, expected);
 }
 
@@ -61,20 +61,36 @@ fn silence_and_noise_have_no_speech() {
     }
 }
 
+/// Whether a stretch is at most `longest` samples long, within the audio, and around its speech.
+fn is_within(stretch: &Stretch, audio: usize, longest: usize) -> bool {
+    let Stretch { samples, speech } = stretch;
+    samples.start < samples.end
+        && samples.len() <= longest
+        && samples.end <= audio
+        && speech
+            .iter()
+            .all(|range| range.start < range.end && samples.start <= range.start && range.end <= samples.end)
+        && speech.windows(2).all(|pair| pair[0].end < pair[1].start)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn stretches_are_short_enough_and_in_order_however_audio_comes(block in 1_usize..40_000, longest in 20_000_usize..200_000) {
         let (network, audio) = (VadNetwork::new(), recording());
         let found = speech(&network, &audio, &VadOptions::default(), longest);
-        prop_assert!(found.iter().all(|range| range.start < range.end && range.len() <= longest && range.end <= audio.len()));
-        prop_assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start), "{:?}", found);
+        let parts: Vec<Stretch> = found.iter().cloned().flat_map(Stretch::at_pauses).collect();
+        for found in [&found, &parts] {
+            prop_assert!(found.iter().all(|stretch| is_within(stretch, audio.len(), longest)), "{:?}", found);
+            prop_assert!(found.windows(2).all(|pair| pair[0].samples.end <= pair[1].samples.start), "{:?}", found);
+        }
+        prop_assert!(parts.iter().all(|part| part.speech.len() == 1));
         let mut finder = SpeechFinder::new(&network, VadOptions::default(), longest);
         let mut again = Vec::new();
         for block in audio.chunks(block) {
             let before = finder.needed_from();
             let new = finder.push(block);
-            prop_assert!(new.iter().all(|range| range.start >= before), "the audio of {:?} is no longer there", new);
+            prop_assert!(new.iter().all(|stretch| stretch.samples.start >= before), "the audio of {:?} is no longer there", new);
             again.extend(new);
         }
         again.extend(finder.finish());
