@@ -25,6 +25,7 @@ mod learner;
 mod learning;
 mod lora;
 mod miniature;
+mod mixing;
 mod monitor;
 #[cfg(feature = "mpi")]
 mod mpi;

@@ -11,7 +11,7 @@ use undertone_ops::DeviceError;
 use undertone_report::{AnalysisError, ReportError};
 use undertone_store::{LockError, StoreError};
 use undertone_tasks::TextError;
-use undertone_train::{BoxError, TrainError};
+use undertone_train::{AverageError, BoxError, TrainError};
 use undertone_transcribe::TranscribeError;
 
 /// Reason why a run cannot start, or has stopped.
@@ -38,6 +38,17 @@ pub enum RunError {
     /// The spelling map cannot be read.
     #[error(transparent)]
     Spellings(#[from] NormalizerError),
+    /// Checkpoints are not averaged.
+    #[error(transparent)]
+    Average(#[from] AverageError),
+    /// Two models have no model between them.
+    #[error("the model cannot be blended with `{with}`, which has another architecture: {source}")]
+    Blend {
+        /// The other model.
+        with: String,
+        /// Cause.
+        source: StoreError,
+    },
     /// The loader cannot be started.
     #[error(transparent)]
     Loader(#[from] LoaderError),

@@ -116,6 +116,18 @@ impl Checkpoints {
         Self { dir }
     }
 
+    /// Folder of the checkpoints.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the path of every checkpoint, oldest first, and the value of the deciding metric there, if it was evaluated.
+    /// A checkpoint whose state cannot be read has none.
+    pub fn scores(&self) -> Vec<(PathBuf, Option<f64>)> {
+        let score = |path: &Path| read_state(path).ok()?.score.filter(|score| score.is_finite());
+        self.list().into_iter().map(|(_, path)| (path.clone(), score(&path))).collect()
+    }
+
     /// Saves a checkpoint atomically.
     ///
     /// # Errors

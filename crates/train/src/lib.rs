@@ -56,6 +56,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod average;
 mod checkpoint;
 mod config;
 mod config_error;
@@ -94,6 +95,7 @@ mod table;
 mod tally;
 mod tensorboard;
 
+pub use average::{Average, AverageError, Averaged};
 pub use checkpoint::{Checkpoint, Checkpoints, Contents, TrainState};
 pub use config::{CheckpointConfig, EvaluateConfig, TrainConfig};
 pub use config_error::TrainConfigError;

@@ -11,8 +11,10 @@ use undertone::exchange::verify::{Clip, Program};
 use undertone::exchange::{ExchangeError, spellings};
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
-use undertone::phases::run::{Choice, Layout, card, load_whisper, merged, package};
+use undertone::phases::RunError;
+use undertone::phases::run::{Blend, Choice, Layout, card, load_whisper, merged, package};
 use undertone::store::{Dtype, StoreError, write_atomically, write_directory};
+use undertone::train::Average;
 
 #[derive(clap::Args)]
 #[group(id = "what", required = true, multiple = false)]
@@ -37,6 +39,14 @@ pub struct Args {
     /// Merge the run's adapter into the weights
     #[arg(long, requires = "run")]
     merge: bool,
+    /// Average checkpoints of the run instead of its best model: `last:5` are the newest five, `best:3` the three with the
+    /// best values of its metric
+    #[arg(long, requires = "run", value_name = "WHICH:COUNT")]
+    average: Option<Average>,
+    /// Mix another model into the weights: `base:0.3` is 0.3 of the model that the training began with, `FOLDER:0.3` of
+    /// another one
+    #[arg(long, requires = "run", value_name = "MODEL:SHARE")]
+    blend: Option<Blend>,
     /// Task whose adapter to export, for a run with several tasks
     #[arg(long, requires = "run")]
     task: Option<String>,
@@ -87,9 +97,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     check_license(args.license.as_deref())?;
     let clips = args.verify.clips()?;
     let choice = match &args.what.run {
-        Some(run) if args.format != Format::Dynamo => {
-            Some(Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?)
-        }
+        Some(run) if args.format != Format::Dynamo => Some(choice(args, run).map_err(Failure::of_run)?),
         _ => None,
     };
     match args.format {
@@ -100,6 +108,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     say!("{}", args.out.display())?;
     clips.map_or(Ok(()), |clips| verify(args, choice.as_ref(), clips))
+}
+
+/// Returns the model that is exported: the best of a stage, or the mean of some of its checkpoints.
+fn choice(args: &Args, run: &Path) -> Result<Choice, RunError> {
+    let choice = Choice::of(run, args.task.as_deref(), &[])?;
+    let Some(average) = args.average else { return Ok(choice) };
+    let (choice, steps) = choice.averaged(average, &DeviceSpec::Cpu.resolve()?)?;
+    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+    tracing::info!("the mean of the checkpoints of steps {}", steps.join(", "));
+    Ok(choice)
 }
 
 /// Refuses the name of a license that is none: it becomes a line of the card's settings.
@@ -121,10 +139,12 @@ fn check_options(args: &Args) -> Result<(), Failure> {
         Format::Ggml => {
             given("--without-backbone", args.without_backbone).or(given("--license", args.license.is_some()))
         }
-        Format::Peft => {
-            given("--without-backbone", args.without_backbone).or(given("--license", args.license.is_some()))
-        }
+        Format::Peft => given("--without-backbone", args.without_backbone)
+            .or(given("--license", args.license.is_some()))
+            .or(given("--blend", args.blend.is_some())),
         Format::Dynamo => given("--merge", args.merge)
+            .or(given("--average", args.average.is_some()))
+            .or(given("--blend", args.blend.is_some()))
             .or(given("--task", args.task.is_some()))
             .or(given("--dtype", args.dtype.is_some()))
             .or(given("--verify", args.verify.is_asked())),
@@ -206,7 +226,11 @@ fn whole_model(args: &Args, choice: Option<&Choice>) -> Result<PretrainedWhisper
     match (choice, &args.what.model) {
         (Some(choice), _) => {
             check_merge(args.merge, choice)?;
-            merged(choice, &device).map_err(Failure::of_run)
+            let whisper = merged(choice, &device).map_err(Failure::of_run)?;
+            match &args.blend {
+                Some(blend) => blend.of(choice, whisper, &device).map_err(Failure::of_run),
+                None => Ok(whisper),
+            }
         }
         (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run),
         (None, None) => Err(Failure::BadInput("give --run or --model".into())),

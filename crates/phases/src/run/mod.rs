@@ -10,7 +10,9 @@
 
 mod analyze;
 mod arrays;
+mod average;
 mod batch;
+mod blend;
 mod card;
 mod checksum;
 mod choice;
@@ -54,6 +56,7 @@ pub use batch::{
     BatchInput, HeadInputs, References, SampleInput, TaskBatch, TaskCollate, TaskDataset, TaskLoader, TaskSample,
     TaskSamples,
 };
+pub use blend::Blend;
 pub use card::card;
 pub use choice::Choice;
 pub use eval::{Evaluated, Subject};

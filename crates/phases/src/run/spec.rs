@@ -9,6 +9,8 @@ use crate::config::{CurriculumConfig, Parallel, TaskConfig, phase_train};
 use crate::{AlignmentConfig, ConfigError, Experiment, LossConfig, Trainable};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::router::RouterConfig;
 use undertone_ops::seeds;
@@ -52,6 +54,8 @@ pub struct StageSpec {
     pub(super) order: SampleOrder,
     /// Phase whose adapters, heads and router it starts from.
     pub(super) starts_from: Option<Phase>,
+    /// Folder that stands for that of its best model, for a model made of it.
+    pub(super) replaced_by: Option<Arc<TempDir>>,
 }
 
 /// Kind of a stage.
@@ -268,6 +272,7 @@ impl StageSpec {
             },
             order: SampleOrder::Tasks { temperature: None, curriculum: None },
             starts_from: None,
+            replaced_by: None,
             tasks,
         }
     }

@@ -51,7 +51,7 @@ impl StageSpec {
 
     /// Returns the folder of its best model.
     pub(super) fn best(&self) -> PathBuf {
-        self.directory.join("best")
+        self.replaced_by.as_ref().map_or_else(|| self.directory.join("best"), |folder| folder.path().to_owned())
     }
 
     /// Checks that its parameter groups match parameters of its model.

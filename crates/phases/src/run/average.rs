@@ -1,0 +1,60 @@
+//! A stage's model made of the mean of several checkpoints.
+
+use super::choice::Choice;
+use super::folder;
+use super::model::TaskModel;
+use super::pretrained::Pretrained;
+use super::setup::Setup;
+use super::spec::Layout;
+use crate::RunError;
+use burn::tensor::Device;
+use std::sync::Arc;
+use undertone_metrics::{Direction, direction_of};
+use undertone_ops::set_kernels;
+use undertone_store::{StoreError, load_trainable};
+use undertone_train::{Average, Averaged, Checkpoints, TrainError};
+
+impl Choice {
+    /// Replaces the best model of the stage by the mean of several of its checkpoints. Returns the choice and the steps of the
+    /// checkpoints. The model is in a temporary folder, which is gone with the last clone of the choice.
+    ///
+    /// # Errors
+    /// When there are fewer checkpoints, one is damaged, or the model cannot be loaded or written.
+    pub fn averaged(mut self, average: Average, device: &Device) -> Result<(Self, Vec<u64>), RunError> {
+        let experiment = self.backbone();
+        set_kernels(experiment.kernels);
+        let setup = Setup::of(&experiment, device.clone(), Pretrained::load(&experiment, device)?);
+        let checkpoints = Checkpoints::new(self.stage.directory.join("checkpoints"));
+        let metric = self.stage.config(&setup)?.checkpoint.metric;
+        let Averaged { mut parameters, steps } = average.of(&checkpoints, self.direction(&metric))?;
+        let missing = |name: &str| StoreError::Missing {
+            name: name.to_owned(),
+            origin: format!("the checkpoints of `{}`", self.stage.directory.display()),
+        };
+        let model =
+            load_trainable(self.stage.untrained(&setup)?, |name| parameters.remove(name).ok_or_else(|| missing(name)))?;
+        let folder = tempfile::tempdir_in(&self.stage.directory).map_err(|source| StoreError::Io {
+            action: "create a folder in",
+            path: self.stage.directory.clone(),
+            source,
+        })?;
+        self.write(&model, &setup, folder.path())?;
+        self.stage.replaced_by = Some(Arc::new(folder));
+        Ok((self, steps))
+    }
+
+    /// Direction of the metric that decides which checkpoint is best.
+    fn direction(&self, metric: &str) -> Direction {
+        let of_task = |name: &str| self.stage.tasks.iter().find_map(|task| task.head.direction(name));
+        // Names of metrics may begin with that of a task.
+        let name = metric.rsplit_once('.').map_or(metric, |(_, name)| name);
+        of_task(name).or_else(|| direction_of(name)).unwrap_or(Direction::Lower)
+    }
+
+    fn write(&self, model: &TaskModel, setup: &Setup, folder: &std::path::Path) -> Result<(), RunError> {
+        match (self.stage.layout, setup.pretrained.speech()) {
+            (Layout::Model, Some(speech)) => Ok(speech.save(&model.backbone, folder).map_err(TrainError::Export)?),
+            _ => Ok(folder::save(model, &self.stage.description, folder)?),
+        }
+    }
+}

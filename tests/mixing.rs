@@ -1,0 +1,106 @@
+//! Models made of others: the mean of checkpoints, and weights between two models.
+
+use std::collections::BTreeMap;
+use undertone::store::HostTensor;
+use undertone_tests::runs::two_tasks;
+use undertone_tests::{CLIPS, Place, tensors, write_model};
+
+/// A run of six steps from the model in `model`, with its last four checkpoints and a score for each.
+fn trained(more: &[&str]) -> Place {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    write_model(&place.path("model"));
+    let set = [
+        "model.source.config=null",
+        "model.path=model",
+        "train.max_steps=6",
+        "train.checkpoint={every: 1, keep_last: 4}",
+        "train.evaluate.every=1",
+    ];
+    let set: Vec<&str> = set.iter().chain(more).flat_map(|setting| ["--set", setting]).collect();
+    place.run(&[&["train", "--config", "tiny.yaml"], &set[..]].concat()).succeeded();
+    place
+}
+
+fn weights(place: &Place, folder: &str) -> BTreeMap<String, HostTensor> {
+    tensors(&place.path(&format!("{folder}/model.safetensors")))
+}
+
+/// A weight by the end of its name: a checkpoint calls it by its place in the model, an exported folder as transformers does.
+fn weight(tensors: &BTreeMap<String, HostTensor>, end: &str) -> Vec<f32> {
+    let found = tensors.iter().find(|(name, _)| name.ends_with(end));
+    found.unwrap_or_else(|| panic!("no {end}")).1.data.clone()
+}
+
+fn assert_near(found: &[f32], expected: impl Iterator<Item = f32>) {
+    found.iter().zip(expected).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} and {b}"));
+}
+
+const FC1: &str = "decoder.layers.0.fc1.weight";
+
+#[test]
+fn checkpoints_are_averaged() {
+    let place = trained(&[]);
+    let export =
+        |average: &str, out: &str| place.run(&["export", "--run", "runs/tiny", "--average", average, "--out", out]);
+    let outcome = export("last:3", "mean").succeeded();
+    assert!(outcome.stderr.contains("the checkpoints of steps 4, 5, 6"), "{outcome:?}");
+    let steps = [4, 5, 6].map(|step| weight(&weights(&place, &format!("runs/tiny/checkpoints/step-{step:08}")), FC1));
+    let mean = weight(&weights(&place, "mean"), FC1);
+    assert_near(&mean, (0..mean.len()).map(|at| steps.iter().map(|step| step[at]).sum::<f32>() / 3.0));
+    assert!(place.path("mean/README.md").is_file() && place.path("mean/tokenizer.json").is_file());
+    // The best one is the run's best model.
+    export("best:1", "best").succeeded();
+    assert_eq!(weight(&weights(&place, "best"), FC1), weight(&weights(&place, "runs/tiny/best"), FC1));
+    let left = std::fs::read_dir(place.path("runs/tiny")).expect("listed").flatten();
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().starts_with(".tmp")), "nothing is left");
+    export("last:9", "none").assert_refusal(&["last:9", "runs/tiny/checkpoints", "keep_last"]);
+    let wrong = export("all", "none");
+    assert!(wrong.status == Some(2) && wrong.stderr.contains("best:3"), "{wrong:?}");
+    let bundled = place.run(&["export", "--model", "whisper-nano-cw", "--average", "last:2", "--out", "none"]);
+    assert!(bundled.status == Some(2) && bundled.stderr.contains("--run"), "{bundled:?}");
+}
+
+#[test]
+fn a_task_of_a_stage_with_several_is_averaged() {
+    let place = Place::default();
+    place.write("two.yaml", two_tasks());
+    let set = ["--set", "train.checkpoint={every: 1, keep_last: 2}", "--phase", "all"];
+    place.run(&[&["train", "--config", "two.yaml"], &set[..]].concat()).succeeded();
+    let export = |out: &str, more: &[&str]| {
+        let args = ["export", "--run", "runs/two", "--task", "low", "--merge", "--out", out];
+        place.run(&[&args[..], more].concat()).succeeded()
+    };
+    export("last", &["--average", "last:1"]);
+    export("mean", &["--average", "last:2"]);
+    let [last, mean] = ["last", "mean"].map(|folder| weights(&place, folder));
+    assert_ne!(last, mean);
+    // The last checkpoint of phase 3, if it is its best one.
+    let score = std::fs::read_to_string(place.path("runs/two/phase3/best/score.json")).expect("a score");
+    let summary = std::fs::read_to_string(place.path("runs/two/phase3/summary.json")).expect("a summary");
+    let step = |text: &str, key: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON")[key].as_u64();
+    if step(&score, "step") == step(&summary, "steps") {
+        export("best", &[]);
+        assert_eq!(weights(&place, "best"), last);
+    }
+}
+
+#[test]
+fn weights_are_blended_with_those_of_the_base() {
+    let place = trained(&["model.trainable=lora", "model.lora={r: 2, target_modules: [q_proj, fc1]}"]);
+    let export = |blend: &str, out: &str| {
+        place.run(&["export", "--run", "runs/tiny", "--merge", "--blend", blend, "--out", out])
+    };
+    place.run(&["export", "--run", "runs/tiny", "--merge", "--out", "tuned"]).succeeded();
+    for (share, out) in [(0.0, "none"), (0.25, "some"), (1.0, "all")] {
+        export(&format!("base:{share}"), out).succeeded();
+        let [tuned, base, mixed] = ["tuned", "model", out].map(|folder| weight(&weights(&place, folder), FC1));
+        assert_ne!(tuned, base);
+        assert_near(&mixed, tuned.iter().zip(&base).map(|(tuned, base)| (1.0 - share) * tuned + share * base));
+    }
+    export("model:0.25", "named").succeeded();
+    assert_eq!(weights(&place, "some"), weights(&place, "named"));
+    export("whisper-nano-cw:0.5", "other").assert_refusal(&["whisper-nano-cw", "another architecture"]);
+    let peft = ["export", "--run", "runs/tiny", "--format", "peft", "--blend", "base:0.5", "--out", "x"];
+    place.run(&peft).assert_refusal(&["--blend"]);
+}
