@@ -10,7 +10,8 @@ OUT/clips, in a process of its own and by turns; the median of the rounds' secon
 a program says how long that took. Errors are those of words after openai-whisper's normaliser; times of words are compared
 with the prompts' true boundaries: the first word's start and the last word's end of each prompt.
 
-Needs openai-whisper, and for their rows faster-whisper with ctranslate2 and transformers.
+Needs openai-whisper, and for their rows faster-whisper with ctranslate2, transformers, stable-ts and whisper-timestamped
+(the last two with a torchaudio of torch's own version).
 """
 
 import argparse
@@ -105,6 +106,80 @@ def run_openai(folder, files, words, beam):
         yield file, time.monotonic() - begun, found["segments"]
 
 
+def run_stable(folder, files, words, beam):
+    """openai-whisper with stable-ts's times."""
+    import soundfile
+    import stable_whisper
+    import torch
+
+    torch.set_num_threads(THREADS)
+    model = openai_model(folder)
+    stable_whisper.modify_model(model)
+    for file in files:
+        begun = time.monotonic()
+        audio = soundfile.read(file, dtype="float32")[0]
+        found = model.transcribe(
+            audio, language="en", fp16=False, word_timestamps=words, beam_size=beam, temperature=TEMPERATURES, verbose=None
+        ).to_dict()
+        yield file, time.monotonic() - begun, found["segments"]
+
+
+def run_timestamped(folder, files, words, beam):
+    """openai-whisper with whisper-timestamped's times."""
+    import soundfile
+    import torch
+    import whisper_timestamped
+
+    torch.set_num_threads(THREADS)
+    model = openai_model(folder)
+    for file in files:
+        begun = time.monotonic()
+        audio = soundfile.read(file, dtype="float32")[0]
+        found = whisper_timestamped.transcribe(
+            model, audio, language="en", fp16=False, beam_size=beam, temperature=TEMPERATURES, verbose=None
+        )
+        segments = found["segments"]
+        for segment in segments:
+            segment["words"] = [{"word": w["text"], "start": w["start"], "end": w["end"]} for w in segment["words"]]
+        yield file, time.monotonic() - begun, segments
+
+
+def run_transformers(folder, files, words, beam):
+    """transformers' `generate` on long audio: window by window, by timestamps, with fallback."""
+    import soundfile
+    import torch
+    from transformers import WhisperForConditionalGeneration, WhisperProcessor
+
+    torch.set_num_threads(THREADS)
+    model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    processor = WhisperProcessor.from_pretrained(folder)
+    for file in files:
+        begun = time.monotonic()
+        audio = soundfile.read(file, dtype="float32")[0]
+        inputs = processor(
+            audio, sampling_rate=16000, return_tensors="pt", truncation=False, padding="longest", return_attention_mask=True
+        )
+        if inputs.input_features.shape[-1] < 3000:
+            inputs = processor(audio, sampling_rate=16000, return_tensors="pt", return_attention_mask=True)
+        found = model.generate(
+            **inputs,
+            return_timestamps=True,
+            return_segments=True,
+            return_token_timestamps=words,
+            condition_on_prev_tokens=True,
+            temperature=TEMPERATURES,
+            compression_ratio_threshold=2.4,
+            logprob_threshold=-1.0,
+            no_speech_threshold=0.6,
+            num_beams=beam or 1,
+        )
+        decode = lambda segment: processor.decode(segment["tokens"], skip_special_tokens=True)
+        segments = [
+            {"start": float(s["start"]), "end": float(s["end"]), "text": decode(s)} for s in found["segments"][0]
+        ]
+        yield file, time.monotonic() - begun, segments
+
+
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -138,8 +213,9 @@ def run_faster(folder, files, words, beam, compute, batched):
 def child(arguments):
     files = [Path(file) for file in arguments.files]
     kind, _, compute = arguments.child.partition("-")
-    if kind == "openai":
-        results = run_openai(arguments.model, files, arguments.words, arguments.beams)
+    others = {"openai": run_openai, "stable": run_stable, "timestamped": run_timestamped, "transformers": run_transformers}
+    if kind in others:
+        results = others[kind](arguments.model, files, arguments.words, arguments.beams)
     else:
         batched = compute.endswith("-batched")
         compute = compute.removesuffix("-batched")
@@ -261,6 +337,7 @@ def main():
         line = {"program": program, "job": job, "seconds": round(statistics.median(seconds), 2), "peak_mb": round(peak), "wer": round(rate, 4)}
         if arguments.words and job == "long":
             starts, ends = boundary_errors(spans, segments[long[0]])
+        if arguments.words and job == "long" and starts and ends:
             line |= {"starts_ms": round(statistics.mean(starts)), "starts_median_ms": round(statistics.median(starts))}
             line |= {"ends_ms": round(statistics.mean(ends)), "ends_median_ms": round(statistics.median(ends)), "prompts": len(starts)}
         print(json.dumps(line))

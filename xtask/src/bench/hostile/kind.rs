@@ -30,6 +30,10 @@ pub enum Kind {
     Flac,
     Mp3,
     Ogg,
+    /// Opus in Ogg, WebM and Matroska
+    Opus,
+    /// AAC and ALAC in MP4
+    Mp4,
     /// Audio on standard input: WAV, FLAC, MP3, Ogg Vorbis, samples alone
     Stream,
     /// Lists of recordings: CSV, TSV, JSON lines, JSON
@@ -63,12 +67,14 @@ pub enum Kind {
 
 impl Kind {
     /// Of 10,000 cases, how many are of which kind.
-    pub const SHARES: [(Self, u64); 19] = [
+    pub const SHARES: [(Self, u64); 21] = [
         (Self::Yaml, 1000),
-        (Self::Wav, 650),
-        (Self::Flac, 750),
-        (Self::Mp3, 800),
-        (Self::Ogg, 800),
+        (Self::Wav, 450),
+        (Self::Flac, 650),
+        (Self::Mp3, 650),
+        (Self::Ogg, 650),
+        (Self::Opus, 350),
+        (Self::Mp4, 250),
         (Self::Stream, 400),
         (Self::List, 1000),
         (Self::Records, 700),
@@ -104,7 +110,7 @@ impl Kind {
         let (dir, file) = (&case.dir, &case.file);
         match self {
             Self::Yaml => configuration(file),
-            Self::Wav | Self::Flac | Self::Mp3 | Self::Ogg => recording(file),
+            Self::Wav | Self::Flac | Self::Mp3 | Self::Ogg | Self::Opus | Self::Mp4 => recording(file),
             Self::Stream => either([None, Some(8_000)].map(|rate| stream(file, rate))),
             Self::List | Self::Tar => clips(file),
             Self::Records => records(file),

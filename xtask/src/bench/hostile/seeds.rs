@@ -30,6 +30,12 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
         Kind::Flac => seeds.fixtures("", &["data/tests/fixtures/tone.flac", "data/src/clips/fixtures/long.flac"]),
         Kind::Mp3 => seeds.fixtures("", &["data/tests/fixtures/tone.mp3", "data/src/clips/fixtures/long.mp3"]),
         Kind::Ogg => seeds.fixtures("", &["data/tests/fixtures/tone.ogg", "data/src/clips/fixtures/long.ogg"]),
+        Kind::Opus => ["tone.opus", "tone_stereo.opus", "tone_speech.opus", "tone.webm", "tone.mkv"]
+            .iter()
+            .try_for_each(|name| seeds.copy(name, &format!("crates/data/tests/fixtures/{name}"))),
+        Kind::Mp4 => ["tone.m4a", "tone_alac.m4a", "tone.mp4", "silent.mp4"]
+            .iter()
+            .try_for_each(|name| seeds.copy(name, &format!("crates/data/tests/fixtures/{name}"))),
         Kind::Stream => {
             let mut plain = WAVS.into_iter().filter(|(name, _)| *name != "adpcm");
             plain.try_for_each(|(name, format)| seeds.write(name, "clip.wav", &wav(format)))?;
