@@ -14,8 +14,9 @@ fn trained(more: &[&str]) -> Place {
         "model.source.config=null",
         "model.path=model",
         "train.max_steps=6",
-        "train.checkpoint={every: 1, keep_last: 4}",
-        "train.evaluate.every=1",
+        "train.checkpoint={every: 1, keep_last: 4, metric: loss}",
+        "train.evaluate={every: 1, metrics: [loss]}",
+        "train.optimizer.lr=3e-2",
     ];
     let set: Vec<&str> = set.iter().chain(more).flat_map(|setting| ["--set", setting]).collect();
     place.run(&[&["train", "--config", "tiny.yaml"], &set[..]].concat()).succeeded();
@@ -57,8 +58,10 @@ fn checkpoints_are_averaged() {
     export("last:9", "none").assert_refusal(&["last:9", "runs/tiny/checkpoints", "keep_last"]);
     let wrong = export("all", "none");
     assert!(wrong.status == Some(2) && wrong.stderr.contains("best:3"), "{wrong:?}");
-    let bundled = place.run(&["export", "--model", "whisper-nano-cw", "--average", "last:2", "--out", "none"]);
-    assert!(bundled.status == Some(2) && bundled.stderr.contains("--run"), "{bundled:?}");
+    for option in [&["--average", "last:2"][..], &["--blend", "base:0.5"], &["--merge"], &["--license", "mit"]] {
+        let bundled = [&["export", "--model", "whisper-nano-cw", "--out", "none"], option].concat();
+        place.run(&bundled).assert_refusal(&[option[0], "--run"]);
+    }
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn a_task_of_a_stage_with_several_is_averaged() {
 
 #[test]
 fn weights_are_blended_with_those_of_the_base() {
-    let place = trained(&["model.trainable=lora", "model.lora={r: 2, target_modules: [q_proj, fc1]}"]);
+    let place = trained(&["model.trainable=lora", "model.lora={r: 2, target_modules: [q_proj, fc1]}", "train.max_steps=12"]);
     let export = |blend: &str, out: &str| {
         place.run(&["export", "--run", "runs/tiny", "--merge", "--blend", blend, "--out", out])
     };

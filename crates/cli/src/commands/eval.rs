@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "COLUMN")]
     by: Vec<String>,
     /// Write evaluation.json with the worst samples to the directory of the run or stage, and show it in its report.html
-    #[arg(long, requires = "run")]
+    #[arg(long, conflicts_with = "config")]
     report: bool,
     /// Router of a run with tasks; the learned one if not given
     #[arg(long, value_parser = one_of(ROUTERS))]

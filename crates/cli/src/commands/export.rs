@@ -37,28 +37,28 @@ pub struct Args {
     #[arg(long, default_value = "hf")]
     format: Format,
     /// Merge the run's adapter into the weights
-    #[arg(long, requires = "run")]
+    #[arg(long)]
     merge: bool,
     /// Average checkpoints of the run instead of its best model: `last:5` are the newest five, `best:3` the three with the
     /// best values of its metric
-    #[arg(long, requires = "run", value_name = "WHICH:COUNT")]
+    #[arg(long, value_name = "WHICH:COUNT")]
     average: Option<Average>,
     /// Mix another model into the weights: `base:0.3` is 0.3 of the model that the training began with, `FOLDER:0.3` of
     /// another one
-    #[arg(long, requires = "run", value_name = "MODEL:SHARE")]
+    #[arg(long, value_name = "MODEL:SHARE")]
     blend: Option<Blend>,
     /// Task whose adapter to export, for a run with several tasks
-    #[arg(long, requires = "run")]
+    #[arg(long)]
     task: Option<String>,
     /// Type of the stored weights, by default f32, and f16 with `--format ggml`
     #[arg(long)]
     dtype: Option<DtypeName>,
     /// Identifier of the license for the model card, like apache-2.0
-    #[arg(long, requires = "run")]
+    #[arg(long)]
     license: Option<String>,
     /// Leave the backbone out of the folder of `--format dynamo`: it is loaded from where the run has it, and its checksum
     /// compared
-    #[arg(long, requires = "run")]
+    #[arg(long)]
     without_backbone: bool,
     /// Output directory; with `--format ggml` the output file
     #[arg(long)]
@@ -134,6 +134,15 @@ fn check_license(license: Option<&str>) -> Result<(), Failure> {
 /// Refuses options that have no effect on the format.
 fn check_options(args: &Args) -> Result<(), Failure> {
     let given = |option: &'static str, is_given: bool| is_given.then_some(option);
+    let of_runs = given("--merge", args.merge)
+        .or(given("--average", args.average.is_some()))
+        .or(given("--blend", args.blend.is_some()))
+        .or(given("--task", args.task.is_some()))
+        .or(given("--license", args.license.is_some()))
+        .or(given("--without-backbone", args.without_backbone));
+    if let (Some(option), None) = (of_runs, &args.what.run) {
+        return Err(Failure::BadInput(format!("`{option}` is for the model of a run: give --run, or leave it out")));
+    }
     let ineffective = match args.format {
         Format::Hf => given("--without-backbone", args.without_backbone),
         Format::Ggml => {

@@ -7,6 +7,7 @@ use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::spec::Layout;
 use crate::RunError;
+use burn::module::Module;
 use burn::tensor::Device;
 use std::sync::Arc;
 use undertone_metrics::{Direction, direction_of};
@@ -31,8 +32,9 @@ impl Choice {
             name: name.to_owned(),
             origin: format!("the checkpoints of `{}`", self.stage.directory.display()),
         };
-        let model =
-            load_trainable(self.stage.untrained(&setup)?, |name| parameters.remove(name).ok_or_else(|| missing(name)))?;
+        // Only a model in training mode knows which of its parameters are trained.
+        let model = self.stage.untrained(&setup)?.train();
+        let model = load_trainable(model, |name| parameters.remove(name).ok_or_else(|| missing(name)))?.valid();
         let folder = tempfile::tempdir_in(&self.stage.directory).map_err(|source| StoreError::Io {
             action: "create a folder in",
             path: self.stage.directory.clone(),

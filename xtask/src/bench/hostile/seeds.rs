@@ -33,7 +33,7 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
         Kind::Opus => ["tone.opus", "tone_stereo.opus", "tone_speech.opus", "tone.webm", "tone.mkv"]
             .iter()
             .try_for_each(|name| seeds.copy(name, &format!("crates/data/tests/fixtures/{name}"))),
-        Kind::Mp4 => ["tone.m4a", "tone_alac.m4a", "tone.mp4", "silent.mp4"]
+        Kind::Mp4 => ["tone.m4a", "tone_alac.m4a", "tone.mp4"]
             .iter()
             .try_for_each(|name| seeds.copy(name, &format!("crates/data/tests/fixtures/{name}"))),
         Kind::Stream => {
