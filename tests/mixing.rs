@@ -90,7 +90,8 @@ fn a_task_of_a_stage_with_several_is_averaged() {
 
 #[test]
 fn weights_are_blended_with_those_of_the_base() {
-    let place = trained(&["model.trainable=lora", "model.lora={r: 2, target_modules: [q_proj, fc1]}", "train.max_steps=12"]);
+    let place =
+        trained(&["model.trainable=lora", "model.lora={r: 2, target_modules: [q_proj, fc1]}", "train.max_steps=12"]);
     let export = |blend: &str, out: &str| {
         place.run(&["export", "--run", "runs/tiny", "--merge", "--blend", blend, "--out", out])
     };

@@ -31,7 +31,7 @@ pub enum Update {
 
 /// What the reading thread sends.
 enum Read {
-    Piece(Waiting),
+    Piece(Box<Waiting>),
     End { recording: usize, samples: Result<usize, AudioError> },
 }
 
@@ -92,10 +92,10 @@ impl Transcriber {
         for (recording, stored) in recordings.iter().enumerate() {
             let mut first = true;
             let language = self.known_language();
-            let waiting = |piece, first| Waiting { recording, first, piece, language: language.clone(), states: None };
             let mut send = |piece| {
-                let first = std::mem::take(&mut first);
-                sender.send(Read::Piece(waiting(piece, first))).is_ok()
+                let (first, language) = (std::mem::take(&mut first), language.clone());
+                let waiting = Waiting { recording, first, piece, language, states: None };
+                sender.send(Read::Piece(Box::new(waiting))).is_ok()
             };
             let mut divide = || -> Result<Option<usize>, AudioError> {
                 let (mut stream, mut divider, mut samples) = (stored.stream()?, self.divider(), 0);
@@ -133,7 +133,7 @@ impl Transcriber {
                 Read::Piece(waiting) => {
                     last.waiting += 1;
                     let language = last.language.clone().or(waiting.language);
-                    batch.push(Waiting { language, ..waiting });
+                    batch.push(Waiting { language, ..*waiting });
                     self.encode_ahead(&mut batch);
                 }
                 Read::End { samples, .. } => last.end = Some(samples),

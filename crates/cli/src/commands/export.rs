@@ -11,7 +11,6 @@ use undertone::exchange::verify::{Clip, Program};
 use undertone::exchange::{ExchangeError, spellings};
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
-use undertone::phases::RunError;
 use undertone::phases::run::{Blend, Choice, Layout, card, load_whisper, merged, package};
 use undertone::store::{Dtype, StoreError, write_atomically, write_directory};
 use undertone::train::Average;
@@ -97,7 +96,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     check_license(args.license.as_deref())?;
     let clips = args.verify.clips()?;
     let choice = match &args.what.run {
-        Some(run) if args.format != Format::Dynamo => Some(choice(args, run).map_err(Failure::of_run)?),
+        Some(run) if args.format != Format::Dynamo => Some(choice(args, run)?),
         _ => None,
     };
     match args.format {
@@ -111,10 +110,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Returns the model that is exported: the best of a stage, or the mean of some of its checkpoints.
-fn choice(args: &Args, run: &Path) -> Result<Choice, RunError> {
-    let choice = Choice::of(run, args.task.as_deref(), &[])?;
+fn choice(args: &Args, run: &Path) -> Result<Choice, Failure> {
+    let choice = Choice::of(run, args.task.as_deref(), &[]).map_err(Failure::of_run)?;
     let Some(average) = args.average else { return Ok(choice) };
-    let (choice, steps) = choice.averaged(average, &DeviceSpec::Cpu.resolve()?)?;
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    let (choice, steps) = choice.averaged(average, &device).map_err(Failure::of_run)?;
     let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
     tracing::info!("the mean of the checkpoints of steps {}", steps.join(", "));
     Ok(choice)

@@ -139,7 +139,7 @@ fn columns_that_are_kept_are_found_in_every_format() {
     let kept = |file: RecordsConfig, keep: &[&str]| {
         let keep = keep.iter().map(|name| (*name).to_owned()).collect();
         let clips = Clips::open(&RecordsConfig { keep, ..file }).unwrap();
-        [0, 1].map(|clip| clips.clip(clip).origin.columns.clone().into_iter().collect::<Vec<_>>())
+        [0, 1].map(|clip| clips.clip(clip).origin.columns().into_iter().collect::<Vec<_>>())
     };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let csv = "audio,text,Speaker,language\na.wav,one,anna,en\nb.wav,two, ,\n";

@@ -47,7 +47,8 @@ impl TaskFields<'_> {
             seen = row.number;
             self.check_repeated(&row)?;
             if self.wants(&row)? {
-                row.origin.columns = self.kept(&row);
+                let kept = self.kept(&row);
+                row.origin.keep(kept);
                 records.push(record(&row)?);
                 if config.limit == Some(records.len()) {
                     break;

@@ -13,9 +13,8 @@ pub struct Origin {
     pub path: Arc<Path>,
     /// Place in the file.
     pub place: Place,
-    /// Values of the columns that [`RecordsConfig::keep`](super::RecordsConfig::keep) names, by name; without those that
-    /// are absent or empty.
-    pub columns: BTreeMap<String, String>,
+    /// Values of the columns that are kept, if there are any. Errors have an origin, too, so it is small.
+    pub(super) kept: Option<Arc<BTreeMap<String, String>>>,
 }
 
 /// A place in a file.
@@ -129,7 +128,17 @@ fn descend_value<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
 impl Origin {
     /// Creates the origin of a record that keeps no columns.
     pub fn new(path: &Arc<Path>, place: Place) -> Self {
-        Self { path: path.clone(), place, columns: BTreeMap::new() }
+        Self { path: path.clone(), place, kept: None }
+    }
+
+    /// Returns the values of the columns that [`RecordsConfig::keep`](super::RecordsConfig::keep) names, by name; without
+    /// those that are absent or empty.
+    pub fn columns(&self) -> BTreeMap<String, String> {
+        self.kept.as_deref().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn keep(&mut self, columns: BTreeMap<String, String>) {
+        self.kept = (!columns.is_empty()).then(|| Arc::new(columns));
     }
 
     /// A line, from 1.

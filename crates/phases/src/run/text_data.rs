@@ -25,7 +25,7 @@ pub(super) const WORDS: &str = "words";
 /// Returns what results can be grouped by: the columns that the records keep, and the number of words.
 fn columns(texts: Vec<(Origin, String)>) -> BTreeMap<String, Columns> {
     let of = |(origin, text): (Origin, String)| {
-        let mut columns = origin.columns.clone();
+        let mut columns = origin.columns();
         columns.entry(WORDS.to_owned()).or_insert_with(|| text.split_whitespace().count().to_string());
         (origin.to_string(), columns)
     };

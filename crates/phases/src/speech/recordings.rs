@@ -170,7 +170,7 @@ impl Recordings {
             encoded => encoded?,
         };
         let Part { heard, text, .. } = whole;
-        let columns = self.clips.clip(first.clip).origin.columns.clone();
+        let columns = self.clips.clip(first.clip).origin.columns();
         Ok(SpeechSample { name, heard, text, tokens: ids, prompt, alignment: None, columns, draw })
     }
 

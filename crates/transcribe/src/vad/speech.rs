@@ -215,7 +215,7 @@ impl<'a> SpeechFinder<'a> {
         }
         let second_half = self.probabilities.iter().filter(|(at, _)| *at >= begin + self.longest / 2);
         let quietest = second_half.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(self.read, |(at, _)| at + FRAME / 2);
-        found.push(Stretch { samples: begin..quietest, speech: vec![start..quietest] });
+        found.push(Stretch { samples: begin..quietest, speech: once(start..quietest).collect() });
         self.free_from = quietest;
         self.speaking_since = Some(quietest);
         self.silent_since = None;
