@@ -210,4 +210,6 @@ fn the_page_shows_the_evaluation_with_the_worst_samples_and_their_audio() {
     let replaced = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=4", "--set", "run.overwrite=true"];
     place.run(&replaced).succeeded();
     assert!(!place.path("runs/tiny/evaluation.json").exists(), "a new run has none");
+    let nowhere = place.run(&["eval", "--config", "tiny.yaml", "--report"]);
+    assert!(nowhere.status == Some(2) && nowhere.stderr.contains("--report"), "{nowhere:?}");
 }
