@@ -2,10 +2,11 @@
 
 apt-get install asterisk-core-sounds-en-g722 asterisk-core-sounds-en
 pip install av numpy soundfile
-python prompts.py OUT [--minutes 10] [--clips 200]
+python prompts.py OUT [--minutes 10] [--clips 200] [--noise 20]
 
 Writes OUT/clips/*.wav with OUT/clips/manifest.csv, OUT/long.wav, and OUT/long.json: for each prompt in long.wav its text, and
-where it begins and ends, in seconds. Prompts are separated by pauses of 0.3 to 2 seconds, drawn with a seed.
+where it begins and ends, in seconds. Prompts are separated by pauses of 0.3 to 2 seconds, drawn with a seed. --noise adds pink
+noise to long.wav, so many dB below the speech.
 """
 
 import argparse
@@ -50,11 +51,21 @@ def prompts():
         yield name.replace("/", "_"), text, trimmed(decoded(path))
 
 
+def pink_noise(audio, decibels):
+    """Noise whose power falls with the frequency, so many dB below the mean power of the samples that are not 0."""
+    spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(len(audio)).astype(np.float32))
+    spectrum /= np.sqrt(np.maximum(np.arange(len(spectrum)), 1))
+    noise = np.fft.irfft(spectrum, len(audio)).astype(np.float32)
+    level = np.sqrt((audio[np.abs(audio) > 0] ** 2).mean())
+    return noise * (level / np.sqrt((noise**2).mean()) * 10 ** (-decibels / 20))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clips", type=int, default=200)
+    parser.add_argument("--noise", type=float)
     arguments = parser.parse_args()
     draw = random.Random(0)
     every = list(prompts())
@@ -75,7 +86,10 @@ def main():
         at = start + len(audio)
         spans.append({"text": text, "start": start / RATE, "end": at / RATE})
         parts += [pause, audio]
-    soundfile.write(arguments.out / "long.wav", np.concatenate(parts), RATE, subtype="PCM_16")
+    long = np.concatenate(parts)
+    if arguments.noise is not None:
+        long += pink_noise(long, arguments.noise)
+    soundfile.write(arguments.out / "long.wav", long, RATE, subtype="PCM_16")
     (arguments.out / "long.json").write_text(json.dumps(spans, indent=1))
     print(f"{len(every)} prompts; long.wav: {at / RATE:.0f} s, {len(spans)} prompts")
 

@@ -88,74 +88,65 @@ def openai_model(folder):
     return model.eval()
 
 
-def run_openai(folder, files, words, beam):
-    import torch
-    import whisper
-
+def timed(files, transcribe):
+    """Each file with the seconds that it took, and its segments. `transcribe` takes audio: programs would have ffmpeg decode files."""
     import soundfile
 
-    torch.set_num_threads(THREADS)
-    model = openai_model(folder)
     for file in files:
         begun = time.monotonic()
-        # It would have ffmpeg decode the file.
-        audio = soundfile.read(file, dtype="float32")[0]
-        found = whisper.transcribe(
-            model, audio, language="en", fp16=False, word_timestamps=words, beam_size=beam, best_of=5, temperature=TEMPERATURES
-        )
-        yield file, time.monotonic() - begun, found["segments"]
+        segments = transcribe(soundfile.read(file, dtype="float32")[0])
+        yield file, time.monotonic() - begun, segments
+
+
+def openai_options(beam):
+    import torch
+
+    torch.set_num_threads(THREADS)
+    return {"language": "en", "fp16": False, "beam_size": beam, "temperature": TEMPERATURES}
+
+
+def run_openai(folder, files, words, beam):
+    import whisper
+
+    model, options = openai_model(folder), openai_options(beam)
+    return timed(files, lambda audio: whisper.transcribe(model, audio, word_timestamps=words, best_of=5, **options)["segments"])
 
 
 def run_stable(folder, files, words, beam):
     """openai-whisper with stable-ts's times."""
-    import soundfile
     import stable_whisper
-    import torch
 
-    torch.set_num_threads(THREADS)
-    model = openai_model(folder)
+    model, options = openai_model(folder), openai_options(beam)
     stable_whisper.modify_model(model)
-    for file in files:
-        begun = time.monotonic()
-        audio = soundfile.read(file, dtype="float32")[0]
-        found = model.transcribe(
-            audio, language="en", fp16=False, word_timestamps=words, beam_size=beam, temperature=TEMPERATURES, verbose=None
-        ).to_dict()
-        yield file, time.monotonic() - begun, found["segments"]
+    transcribe = lambda audio: model.transcribe(audio, word_timestamps=words, verbose=None, **options)
+    return timed(files, lambda audio: transcribe(audio).to_dict()["segments"])
 
 
 def run_timestamped(folder, files, words, beam):
     """openai-whisper with whisper-timestamped's times."""
-    import soundfile
-    import torch
     import whisper_timestamped
 
-    torch.set_num_threads(THREADS)
-    model = openai_model(folder)
-    for file in files:
-        begun = time.monotonic()
-        audio = soundfile.read(file, dtype="float32")[0]
-        found = whisper_timestamped.transcribe(
-            model, audio, language="en", fp16=False, beam_size=beam, temperature=TEMPERATURES, verbose=None
-        )
-        segments = found["segments"]
+    model, options = openai_model(folder), openai_options(beam)
+
+    def transcribe(audio):
+        segments = whisper_timestamped.transcribe(model, audio, verbose=None, **options)["segments"]
         for segment in segments:
             segment["words"] = [{"word": w["text"], "start": w["start"], "end": w["end"]} for w in segment["words"]]
-        yield file, time.monotonic() - begun, segments
+        return segments
+
+    return timed(files, transcribe)
 
 
 def run_transformers(folder, files, words, beam):
     """transformers' `generate` on long audio: window by window, by timestamps, with fallback."""
-    import soundfile
     import torch
     from transformers import WhisperForConditionalGeneration, WhisperProcessor
 
     torch.set_num_threads(THREADS)
     model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     processor = WhisperProcessor.from_pretrained(folder)
-    for file in files:
-        begun = time.monotonic()
-        audio = soundfile.read(file, dtype="float32")[0]
+
+    def transcribe(audio):
         inputs = processor(
             audio, sampling_rate=16000, return_tensors="pt", truncation=False, padding="longest", return_attention_mask=True
         )
@@ -174,10 +165,9 @@ def run_transformers(folder, files, words, beam):
             num_beams=beam or 1,
         )
         decode = lambda segment: processor.decode(segment["tokens"], skip_special_tokens=True)
-        segments = [
-            {"start": float(s["start"]), "end": float(s["end"]), "text": decode(s)} for s in found["segments"][0]
-        ]
-        yield file, time.monotonic() - begun, segments
+        return [{"start": float(s["start"]), "end": float(s["end"]), "text": decode(s)} for s in found["segments"][0]]
+
+    return timed(files, transcribe)
 
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

@@ -82,15 +82,17 @@ impl Average {
     pub fn of(self, checkpoints: &Checkpoints, direction: Direction) -> Result<Averaged, AverageError> {
         let mut found = checkpoints.scores();
         if self.is_best() {
-            let mut scored: Vec<(f64, PathBuf)> =
-                found.into_iter().filter_map(|(path, score)| Some((direction.as_cost(score?), path))).collect();
-            scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-            found = scored.into_iter().map(|(cost, path)| (path, Some(cost))).collect();
+            found.retain(|(_, score)| score.is_some());
+            // Of equal ones the earlier one, as for the run's best model: the sort is stable.
+            let cost = |score: &Option<f64>| score.map_or(f64::INFINITY, |score| direction.as_cost(score));
+            found.sort_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b)));
+        } else {
+            found.reverse();
         }
-        let Some(first) = found.len().checked_sub(self.count()) else {
+        if found.len() < self.count() {
             return Err(AverageError::TooFew { average: self, dir: checkpoints.dir().to_owned(), found: found.len() });
-        };
-        let opened = found[first..].iter().map(|(path, _)| Checkpoint::open(path));
+        }
+        let opened = found[..self.count()].iter().map(|(path, _)| Checkpoint::open(path));
         mean(&opened.collect::<Result<Vec<_>, _>>()?)
     }
 }
@@ -171,6 +173,9 @@ mod tests {
         assert_eq!(mean(Average::Last(2), Direction::Lower), (vec![6.5, 13.0], vec![30, 40]));
         assert_eq!(mean(Average::Best(2), Direction::Lower), (vec![5.5, 11.0], vec![20, 40]));
         assert_eq!(mean(Average::Best(1), Direction::Higher), (vec![1.0, 2.0], vec![10]));
+        // Of equal ones the earlier one.
+        let tied = saved(&dir.path().join("tied"), &[(1.0, Some(0.5)), (2.0, Some(0.5))]);
+        assert_eq!(Average::Best(1).of(&tied, Direction::Lower).expect("averaged").steps, [10]);
         let refused = Average::Best(4).of(&checkpoints, Direction::Lower).expect_err("three have scores").to_string();
         assert!(refused.contains("`best:4` needs 4 checkpoints that were evaluated") && refused.contains("keep_best"));
         let few = Average::Last(5).of(&checkpoints, Direction::Lower).expect_err("there are four").to_string();
