@@ -2,8 +2,9 @@
 //!
 //! A general product first copies its factors into strips in the order its inner loop reads them. Each weight is used
 //! once per row of `x`, so for a few rows that copy takes longer than the arithmetic. Here each result is the dot product
-//! of two contiguous rows; a tile of [`TILE_OUTPUTS`] weight rows and a few rows of `x` shares what it loads. The order of
-//! additions is the same whatever the number of rows, so a sequence gets the same bits in any batch of 2 to [`MOST_ROWS`].
+//! of two contiguous rows; a tile of [`TILE_OUTPUTS`] weight rows and a few rows of `x` shares what it loads. Weights in half
+//! precision are widened in registers, so that half as much is read. The order of additions is the same whatever the number of
+//! rows and the type of the weights, so a sequence gets the same bits in any batch of 1 to [`MOST_ROWS`].
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use crate::matrix::MatrixMut;
@@ -42,7 +43,7 @@ pub(crate) fn product(out: &mut [Uninit], x: &[f32], weight: Weight, bias: Optio
     blocks.into_par_iter().enumerate().for_each(|(block, mut out)| {
         let first = block * outputs;
         let last = d_out.min(first + outputs);
-        dot_products(&mut out, x, &weight.rows(first..last, d_in), d_in);
+        dot_products(&mut out, x, weight.slice(first * d_in..last * d_in), d_in);
         if let Some(bias) = bias {
             add_to_rows(&mut out, &bias[first..last]);
         }
@@ -61,7 +62,7 @@ fn add_to_rows(out: &mut MatrixMut, bias: &[f32]) {
 
 /// Writes the dot product of each row of `x` with each of `weights`.
 #[allow(unsafe_code)]
-fn dot_products(out: &mut MatrixMut, x: &[f32], weights: &[f32], d_in: usize) {
+fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
     assert_eq!(x.len(), out.rows() * d_in, "a row of x per row of the output");
     #[cfg(target_arch = "x86_64")]
     match crate::simd::level() {
@@ -79,6 +80,8 @@ fn dot_products(out: &mut MatrixMut, x: &[f32], weights: &[f32], d_in: usize) {
 #[allow(unsafe_code)]
 mod x86 {
     use super::{MatrixMut, TILE_OUTPUTS};
+    use crate::weight::Weight;
+    use half::{bf16, f16};
     use std::arch::x86_64::*;
 
     /// Register of f32 numbers. Its functions need the features of its instruction set.
@@ -87,6 +90,10 @@ mod x86 {
         unsafe fn zero() -> Self;
         /// Reads [`LANES`](Self::LANES) numbers at any address.
         unsafe fn load(from: *const f32) -> Self;
+        /// As [`load`](Self::load), of wider numbers than there are in memory.
+        unsafe fn load_bf16(from: *const bf16) -> Self;
+        /// As [`load_bf16`](Self::load_bf16).
+        unsafe fn load_f16(from: *const f16) -> Self;
         /// Returns `a · b + c`.
         unsafe fn fma(a: Self, b: Self, c: Self) -> Self;
         /// Sums of its quarters or halves.
@@ -104,6 +111,19 @@ mod x86 {
         unsafe fn load(from: *const f32) -> Self {
             // SAFETY: the caller guarantees that the numbers may be read.
             unsafe { _mm512_loadu_ps(from) }
+        }
+        #[inline(always)]
+        unsafe fn load_bf16(from: *const bf16) -> Self {
+            // SAFETY: as above. The bits of bf16 are the upper ones of f32.
+            unsafe {
+                let numbers = _mm256_loadu_si256(from.cast());
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(numbers)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(from: *const f16) -> Self {
+            // SAFETY: as above.
+            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
         }
         #[inline(always)]
         unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
@@ -130,6 +150,19 @@ mod x86 {
             unsafe { _mm256_loadu_ps(from) }
         }
         #[inline(always)]
+        unsafe fn load_bf16(from: *const bf16) -> Self {
+            // SAFETY: as above. The bits of bf16 are the upper ones of f32.
+            unsafe {
+                let numbers = _mm_loadu_si128(from.cast());
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(numbers)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(from: *const f16) -> Self {
+            // SAFETY: as above.
+            unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+        }
+        #[inline(always)]
         unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
             // SAFETY: as above.
             unsafe { _mm256_fmadd_ps(a, b, c) }
@@ -141,24 +174,80 @@ mod x86 {
         }
     }
 
+    /// Number of a weight.
+    trait Number: Copy {
+        /// Reads as many numbers as `V` has lanes. It needs the features of `V`.
+        unsafe fn load<V: Register>(from: *const Self) -> V;
+        fn wide(self) -> f32;
+    }
+
+    impl Number for f32 {
+        #[inline(always)]
+        unsafe fn load<V: Register>(from: *const Self) -> V {
+            // SAFETY: the caller guarantees that the numbers may be read, and the features, here and below.
+            unsafe { V::load(from) }
+        }
+        #[inline(always)]
+        fn wide(self) -> f32 {
+            self
+        }
+    }
+
+    impl Number for bf16 {
+        #[inline(always)]
+        unsafe fn load<V: Register>(from: *const Self) -> V {
+            // SAFETY: as above.
+            unsafe { V::load_bf16(from) }
+        }
+        #[inline(always)]
+        fn wide(self) -> f32 {
+            self.to_f32()
+        }
+    }
+
+    impl Number for f16 {
+        #[inline(always)]
+        unsafe fn load<V: Register>(from: *const Self) -> V {
+            // SAFETY: as above.
+            unsafe { V::load_f16(from) }
+        }
+        #[inline(always)]
+        fn wide(self) -> f32 {
+            self.to_f32()
+        }
+    }
+
     /// Four rows of `x` at a time: 16 sums and 5 numbers to multiply in 32 registers.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    pub(super) fn avx512(out: &mut MatrixMut, x: &[f32], weights: &[f32], d_in: usize) {
+    pub(super) fn avx512(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
         // SAFETY: this function has the features.
-        unsafe { blocks::<__m512, 4>(out, x, weights, d_in) }
+        match weights {
+            Weight::F32(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
+            Weight::Bf16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
+            Weight::F16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
+        }
     }
 
     /// Two rows of `x` at a time: 8 sums and 5 numbers to multiply in 16 registers.
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) fn avx2(out: &mut MatrixMut, x: &[f32], weights: &[f32], d_in: usize) {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn avx2(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
         // SAFETY: as above.
-        unsafe { blocks::<__m256, 2>(out, x, weights, d_in) }
+        match weights {
+            Weight::F32(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
+            Weight::Bf16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
+            Weight::F16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
+        }
     }
 
     /// # Safety
     /// The processor has the features of `V`.
     #[inline(always)]
-    unsafe fn blocks<V: Register, const ROWS: usize>(out: &mut MatrixMut, x: &[f32], weights: &[f32], d_in: usize) {
+    unsafe fn blocks<V: Register, N: Number, const ROWS: usize>(
+        out: &mut MatrixMut,
+        x: &[f32],
+        weights: &[N],
+        d_in: usize,
+    ) {
         let rows = out.rows();
         for (tile, weights) in weights.chunks(TILE_OUTPUTS * d_in).enumerate() {
             let first = tile * TILE_OUTPUTS;
@@ -167,9 +256,9 @@ mod x86 {
             while row < rows {
                 // SAFETY: the caller guarantees the features.
                 row += match (whole, row + ROWS <= rows) {
-                    (true, true) => unsafe { tile_of::<V, ROWS, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
-                    (true, false) => unsafe { tile_of::<V, 1, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
-                    (false, _) => unsafe { rest_of::<V>(out, [row, first], x, weights, d_in) },
+                    (true, true) => unsafe { tile_of::<V, N, ROWS, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
+                    (true, false) => unsafe { tile_of::<V, N, 1, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
+                    (false, _) => unsafe { rest_of::<V, N>(out, [row, first], x, weights, d_in) },
                 };
             }
         }
@@ -180,16 +269,16 @@ mod x86 {
     /// # Safety
     /// The processor has the features of `V`.
     #[inline(always)]
-    unsafe fn rest_of<V: Register>(
+    unsafe fn rest_of<V: Register, N: Number>(
         out: &mut MatrixMut,
         [row, first]: [usize; 2],
         x: &[f32],
-        weights: &[f32],
+        weights: &[N],
         d_in: usize,
     ) -> usize {
         for (i, weights) in weights.chunks_exact(d_in).enumerate() {
             // SAFETY: the caller guarantees the features.
-            unsafe { tile_of::<V, 1, 1>(out, [row, first + i], x, weights, d_in) };
+            unsafe { tile_of::<V, N, 1, 1>(out, [row, first + i], x, weights, d_in) };
         }
         1
     }
@@ -199,11 +288,11 @@ mod x86 {
     /// # Safety
     /// The processor has the features of `V`.
     #[inline(always)]
-    unsafe fn tile_of<V: Register, const ROWS: usize, const OUTPUTS: usize>(
+    unsafe fn tile_of<V: Register, N: Number, const ROWS: usize, const OUTPUTS: usize>(
         out: &mut MatrixMut,
         [row, first]: [usize; 2],
         x: &[f32],
-        weights: &[f32],
+        weights: &[N],
         d_in: usize,
     ) -> usize {
         const { assert!(OUTPUTS <= TILE_OUTPUTS) };
@@ -211,7 +300,7 @@ mod x86 {
         assert_eq!(weights.len(), OUTPUTS * d_in, "weight rows of a tile");
         let whole = d_in / V::LANES * V::LANES;
         // SAFETY: the caller guarantees the features; both factors have their rows, as was just checked.
-        let sums = unsafe { sums_of::<V, ROWS, OUTPUTS>(x.as_ptr(), weights.as_ptr(), d_in, whole) };
+        let sums = unsafe { sums_of::<V, N, ROWS, OUTPUTS>(x.as_ptr(), weights.as_ptr(), d_in, whole) };
         for i in 0..ROWS {
             // SAFETY: as above.
             let results = unsafe { horizontal(&sums[i]) };
@@ -219,7 +308,7 @@ mod x86 {
             for (output, y) in out.row(row + i)[first..][..OUTPUTS].iter_mut().enumerate() {
                 let mut sum = results[output];
                 for (k, x) in x.iter().enumerate() {
-                    sum = x.mul_add(weights[output * d_in + whole + k], sum);
+                    sum = x.mul_add(weights[output * d_in + whole + k].wide(), sum);
                 }
                 y.write(sum);
             }
@@ -235,9 +324,9 @@ mod x86 {
     /// a multiple of the lanes.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)]
-    unsafe fn sums_of<V: Register, const ROWS: usize, const OUTPUTS: usize>(
+    unsafe fn sums_of<V: Register, N: Number, const ROWS: usize, const OUTPUTS: usize>(
         x: *const f32,
-        weights: *const f32,
+        weights: *const N,
         d_in: usize,
         whole: usize,
     ) -> [[V; OUTPUTS]; ROWS] {
@@ -248,7 +337,7 @@ mod x86 {
             while k < whole {
                 let mut numbers = [V::zero(); OUTPUTS];
                 for output in 0..OUTPUTS {
-                    numbers[output] = V::load(weights.add(output * d_in + k));
+                    numbers[output] = N::load(weights.add(output * d_in + k));
                     // The same place of the next tile: rows are too short for the processor to foresee them.
                     let next = weights.wrapping_add((OUTPUTS + output) * d_in + k);
                     _mm_prefetch::<_MM_HINT_T0>(next.cast());
@@ -291,8 +380,9 @@ mod x86 {
 mod tests {
     use super::*;
     use crate::testing::{assert_close, random, wide};
+    use half::{bf16, f16};
 
-    type DotProducts = unsafe fn(&mut MatrixMut, &[f32], &[f32], usize);
+    type DotProducts = unsafe fn(&mut MatrixMut, &[f32], Weight, usize);
 
     #[test]
     fn each_instruction_set_computes_all_dot_products() {
@@ -305,18 +395,32 @@ mod tests {
         }
         for (rows, d_in, d_out) in [(2, 64, 8), (7, 31, 10), (1, 5, 3), (9, 100, 13)] {
             let (x, weights) = (random(rows * d_in, 1), random(d_out * d_in, 2));
-            let dot = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>();
-            let (wide_x, wide_weights) = (wide(&x), wide(&weights));
-            let expected: Vec<f64> = wide_x
-                .chunks(d_in)
-                .flat_map(|x| wide_weights.chunks(d_in).map(move |w| dot(x, w)).collect::<Vec<_>>())
-                .collect();
-            for kernel in &kernels {
-                let mut out = vec![f32::NAN; rows * d_out];
-                // SAFETY: `level` has found the features of both.
-                unsafe { kernel(&mut MatrixMut::new(&mut out, rows, d_out), &x, &weights, d_in) };
-                assert_close(&out, &expected, 1e-5);
+            let brain: Vec<bf16> = weights.iter().map(|w| bf16::from_f32(*w)).collect();
+            let half: Vec<f16> = weights.iter().map(|w| f16::from_f32(*w)).collect();
+            let [from_brain, from_half] =
+                [Weight::Bf16(&brain), Weight::F16(&half)].map(|weights| weights.rows(0..d_out, d_in).into_owned());
+            let held = [
+                (Weight::F32(&weights), &weights),
+                (Weight::Bf16(&brain), &from_brain),
+                (Weight::F16(&half), &from_half),
+            ];
+            for (kernel, (weights, same)) in kernels.iter().flat_map(|kernel| held.map(|held| (kernel, held))) {
+                let computed = |weights| {
+                    let mut out = vec![f32::NAN; rows * d_out];
+                    // SAFETY: `level` has found the features of both.
+                    unsafe { kernel(&mut MatrixMut::new(&mut out, rows, d_out), &x, weights, d_in) };
+                    out
+                };
+                let out = computed(weights);
+                assert_close(&out, &by_definition(&x, same, d_in), 1e-5);
+                assert_eq!(out, computed(Weight::F32(same)), "the bits of the same numbers in f32");
             }
         }
+    }
+
+    fn by_definition(x: &[f32], weights: &[f32], d_in: usize) -> Vec<f64> {
+        let dot = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>();
+        let (x, weights) = (wide(x), wide(weights));
+        x.chunks(d_in).flat_map(|x| weights.chunks(d_in).map(move |w| dot(x, w)).collect::<Vec<_>>()).collect()
     }
 }

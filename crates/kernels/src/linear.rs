@@ -19,8 +19,7 @@ pub fn forward(x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize, d_o
     if rows == 0 {
         return Vec::new();
     }
-    // One row is as fast in a general product, which does not copy the weights for it.
-    if (2..=few_rows::MOST_ROWS).contains(&rows) && few_rows::available() {
+    if rows <= few_rows::MOST_ROWS && few_rows::available() {
         // SAFETY: the product writes every element.
         return unsafe { written(rows * d_out, |out| few_rows::product(out, x, weight, bias, d_in)) };
     }

@@ -51,7 +51,7 @@ pub(crate) fn level() -> Level {
         && is_x86_feature_detected!("fma")
     {
         Level::Avx512
-    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
         Level::Avx2
     } else {
         Level::Baseline

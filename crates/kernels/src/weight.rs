@@ -53,6 +53,15 @@ impl<'a> Weight<'a> {
         (0..count).step_by(step).map(move |start| start..count.min(start + step))
     }
 
+    /// Returns some of its elements as they are.
+    pub(crate) fn slice(self, elements: Range<usize>) -> Self {
+        match self {
+            Self::F32(numbers) => Self::F32(&numbers[elements]),
+            Self::Bf16(numbers) => Self::Bf16(&numbers[elements]),
+            Self::F16(numbers) => Self::F16(&numbers[elements]),
+        }
+    }
+
     /// Returns some rows in f32; each has `width` elements.
     pub(crate) fn rows(self, rows: Range<usize>, width: usize) -> Cow<'a, [f32]> {
         let all = rows.start * width..rows.end * width;
@@ -74,6 +83,20 @@ impl<'a> Weight<'a> {
     }
 }
 
+/// Returns numbers in half precision, if each of them has the same bits when it is widened again.
+pub fn halved_exactly<T: Half>(numbers: &[f32]) -> Option<Vec<T>> {
+    /// Numbers at a time: most matrices that do not fit differ within the first ones.
+    const PIECE: usize = 1 << 14;
+    let mut halves = vec![T::default(); numbers.len()];
+    let fits = halves.par_chunks_mut(PIECE).zip(numbers.par_chunks(PIECE)).all(|(halves, numbers)| {
+        T::narrow(numbers, halves);
+        let mut wide = vec![0.0; numbers.len()];
+        T::widen(halves, &mut wide);
+        wide.iter().zip(numbers).all(|(wide, number)| wide.to_bits() == number.to_bits())
+    });
+    fits.then_some(halves)
+}
+
 /// Returns `columns` of rows of `width` numbers, in f32.
 fn widened<T: Widen>(numbers: &[T], width: usize, columns: Range<usize>) -> Vec<f32> {
     let mut wide = vec![0.0; numbers.len() / width.max(1) * columns.len()];
@@ -86,9 +109,27 @@ fn widened<T: Widen>(numbers: &[T], width: usize, columns: Range<usize>) -> Vec<
 }
 
 /// Numbers that a slice of f32 is made from. `half` has instructions for slices of its types, not for single numbers.
-trait Widen: Sync + Sized {
+pub trait Widen: Sync + Sized {
     /// Writes `from` into `to`, which has the same length.
     fn widen(from: &[Self], to: &mut [f32]);
+}
+
+/// Number type of half precision: [`f16`] or [`bf16`].
+pub trait Half: Widen + Send + Copy + Default {
+    /// Writes `from` into `to`, which has the same length, rounded.
+    fn narrow(from: &[f32], to: &mut [Self]);
+}
+
+impl Half for bf16 {
+    fn narrow(from: &[f32], to: &mut [Self]) {
+        to.convert_from_f32_slice(from);
+    }
+}
+
+impl Half for f16 {
+    fn narrow(from: &[f32], to: &mut [Self]) {
+        to.convert_from_f32_slice(from);
+    }
 }
 
 impl Widen for f32 {
@@ -133,5 +174,22 @@ mod tests {
             assert_eq!(half.columns(columns, 400), expected);
         }
         assert_eq!(Weight::F16(&[]).pieces(0, 3).count(), 0);
+    }
+
+    #[test]
+    fn numbers_are_halved_if_none_of_them_changes() {
+        let numbers: Vec<f32> = random(40_000, 2).iter().map(|x| f16::from_f32(*x).to_f32()).collect();
+        let halves = halved_exactly::<f16>(&numbers).expect("numbers of f16");
+        assert!(halves.iter().zip(&numbers).all(|(half, number)| half.to_f32() == *number));
+        assert_eq!(halved_exactly::<bf16>(&numbers), None);
+        let odd = [0.1, 65536.0, f32::from_bits(1), -0.1];
+        for (place, number) in [0, 20_000, 39_999].into_iter().flat_map(|place| odd.map(|number| (place, number))) {
+            let mut numbers = numbers.clone();
+            numbers[place] = number;
+            assert_eq!(halved_exactly::<f16>(&numbers), None, "{number} at {place}");
+        }
+        let special = [0.0, -0.0, f32::INFINITY, 65504.0, f32::powi(2.0, -24)];
+        assert!(halved_exactly::<f16>(&special).is_some() && halved_exactly::<bf16>(&[f32::MIN_POSITIVE]).is_some());
+        assert_eq!(halved_exactly::<f16>(&[]), Some(Vec::new()));
     }
 }

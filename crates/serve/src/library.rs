@@ -6,6 +6,7 @@ use burn::tensor::Device;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use undertone::model::frozen::hold_whisper_exactly;
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::phases::Experiment;
 use undertone::phases::run::{Choice, Offer, Predictor, load_whisper};
@@ -84,7 +85,7 @@ impl Library {
             if named.iter().any(|(entry, _)| entry.id == id) {
                 return Err(ServeError::SameName(id));
             }
-            let whisper = load_whisper(path, None, device).map_err(Box::new)?;
+            let whisper = hold_whisper_exactly(load_whisper(path, None, device).map_err(Box::new)?);
             named.push((Entry::of_whisper(id, &whisper), Arc::new(Model::Whisper(Box::new(whisper)))));
         }
         Ok(Self { named, runs: runs.to_owned(), device: device.clone(), loaded: Mutex::default() })
@@ -179,7 +180,7 @@ fn load(directory: &Path, task: Option<&str>, device: &Device) -> Result<Model, 
         return Ok(Model::Predictor(Box::new(Mutex::new(Predictor::load(&experiment)?)), names));
     }
     if offer.is_whisper {
-        return Ok(Model::Whisper(Box::new(load_whisper(directory, task, device)?)));
+        return Ok(Model::Whisper(Box::new(hold_whisper_exactly(load_whisper(directory, task, device)?))));
     }
     let predictor = Predictor::of_choice(&Choice::of(directory, task, &[])?)?;
     Ok(Model::Predictor(Box::new(Mutex::new(predictor)), Vec::new()))

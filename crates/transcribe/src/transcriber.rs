@@ -11,6 +11,7 @@ use crate::vad::VadNetwork;
 use crate::words::{TimedWord, WindowText, timed_words};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::ops::Range;
@@ -18,7 +19,9 @@ use std::sync::OnceLock;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::features::LogMel;
 use undertone_data::reader::{Piece, Reader};
+use undertone_model::frozen::hold_whisper_exactly;
 use undertone_model::whisper::PretrainedWhisper;
+use undertone_ops::runs_on_host;
 use undertone_store::frozen_checksum;
 
 /// A Whisper that transcribes audio of any length.
@@ -69,6 +72,7 @@ impl Transcriber {
             options.validate_for_one_language()?;
         }
         let parts = PromptParts::new(&whisper, &options)?;
+        let whisper = hold_whisper_exactly(whisper);
         let vad = OnceLock::new();
         let this = Self { whisper, reading, log_mel, options, parts, device: device.clone(), vad };
         let language = this.known_language().flatten().map(|language| language.code);
@@ -226,8 +230,16 @@ impl Transcriber {
         }
     }
 
+    /// Computes the encoder's states of pieces. On a CPU each thread has pieces of its own: together in every operation, threads
+    /// would wait for each other, above all while another one looks for speech.
     fn encode_pieces(&self, waiting: &[Waiting]) -> Tensor<3> {
-        self.encode(&waiting.iter().map(|waiting| waiting.piece.audio.as_slice()).collect::<Vec<_>>())
+        let audio: Vec<&[f32]> = waiting.iter().map(|waiting| waiting.piece.audio.as_slice()).collect();
+        let threads = if runs_on_host(&self.device) { rayon::current_num_threads() } else { 1 };
+        let together = audio.len().div_ceil(threads).max(1);
+        if together == audio.len() || self.options.window == Window::Longest {
+            return self.encode(&audio);
+        }
+        Tensor::cat(audio.par_chunks(together).map(|audio| self.encode(audio)).collect(), 0)
     }
 
     fn decoded(
