@@ -45,4 +45,5 @@ mod serving;
 mod text_folder;
 mod transcribing;
 mod tune;
+mod tune_rates;
 mod vocabulary;

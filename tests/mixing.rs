@@ -1,5 +1,6 @@
 //! Models made of others: the mean of checkpoints, and weights between two models.
 
+use serde_json::Value;
 use std::collections::BTreeMap;
 use undertone::store::HostTensor;
 use undertone_tests::runs::two_tasks;
@@ -103,4 +104,40 @@ fn weights_are_blended_with_those_of_the_base() {
     export("whisper-nano-cw:0.5", "other").assert_refusal(&["whisper-nano-cw", "another architecture"]);
     let peft = ["export", "--run", "runs/tiny", "--format", "peft", "--blend", "base:0.5", "--out", "x"];
     place.run(&peft).assert_refusal(&["--blend"]);
+}
+
+#[test]
+fn a_curve_of_blends_is_evaluated_on_the_task_and_on_general_data() {
+    let place = trained(&["train.max_steps=12"]);
+    let general = format!("{{samples: 4, {CLIPS}}}");
+    let args = ["eval", "--run", "runs/tiny", "--blend", "1,0,0.25", "--general", &general, "--report"];
+    let outcome = place.run(&args).succeeded();
+    let found: Vec<Value> = serde_json::from_str(outcome.stdout.trim()).expect("a list");
+    let shares: Vec<f64> = found.iter().filter_map(|point| point["share"].as_f64()).collect();
+    assert_eq!(shares, [0.0, 0.25, 1.0]);
+    place.run(&["export", "--run", "runs/tiny", "--blend", "base:0.25", "--out", "some"]).succeeded();
+    for (point, model) in found.iter().zip(["runs/tiny/best", "some", "model"]) {
+        let loss = |more: &[&str]| {
+            let model = format!("model.path={model}");
+            let base = ["eval", "--config", "tiny.yaml", "--set", "model.source.config=null", "--set", &model];
+            let metrics = ["--set", "train.evaluate.metrics=[loss]", "--set", "train.checkpoint.metric=loss"];
+            let line = place.run(&[&base[..], &metrics, more].concat()).succeeded().stdout;
+            serde_json::from_str::<Value>(&line).expect("an object")["loss"].as_f64().expect("a loss")
+        };
+        let near = |value: &Value, expected: f64| (value.as_f64().expect("a loss") - expected).abs() < 1e-5;
+        assert!(near(&point["task"]["loss"], loss(&[])), "{model}: {point}");
+        assert!(near(&point["general"]["loss"], loss(&["--data", &general])), "{model}: {point}");
+    }
+    let page = std::fs::read_to_string(place.path("runs/tiny/blend.html")).expect("a page");
+    assert!(page.contains("<svg") && page.contains("0.25"), "{page}");
+    for (more, culprits) in [
+        (&["--blend", "0,2"][..], &["0 to 1"][..]),
+        (&["--general", "list.csv"], &["--blend"]),
+        (&["--blend", "0,1", "--compare", "base"], &["--compare"]),
+        (&["--blend", "0,1", "--general", "none.csv"], &["none.csv"]),
+    ] {
+        let refused = place.run(&[&["eval", "--run", "runs/tiny"], more].concat());
+        assert_eq!(refused.status, Some(2), "{more:?}: {refused:?}");
+        assert!(culprits.iter().all(|culprit| refused.stderr.contains(culprit)), "{more:?}: {}", refused.stderr);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Footprint`] is the memory estimate. [`DevicePreset`] uses it to split an optimizer step for a card.
 //! [`MemoryAdvice`] lists remedies if memory runs out or is estimated to. [`tune`] searches for the largest batch with
-//! probes in processes of their own.
+//! probes in processes of their own. [`search_rates`] searches for a learning rate.
 //!
 //! This crate deliberately does not know experiments and runs no model: you pass plain values ([`RunSettings`],
 //! [`PresetModel`]), and the caller determines the work of a probe's process.
@@ -19,6 +19,7 @@
 mod advice;
 mod footprint;
 mod preset;
+mod rates;
 mod trained;
 pub mod tune;
 mod workload;
@@ -26,5 +27,6 @@ mod workload;
 pub use advice::{MemoryAdvice, RunSettings};
 pub use footprint::{Execution, Footprint};
 pub use preset::{DevicePreset, Preset, PresetContext, PresetModel, PresetSettings, PresetSplit};
+pub use rates::{RateError, RateOptions, RateSearch, RateTrial, search_rates};
 pub use trained::TrainedPart;
 pub use workload::{BatchSize, Workload, note_workload};

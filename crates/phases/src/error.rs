@@ -41,6 +41,11 @@ pub enum RunError {
     /// Checkpoints are not averaged.
     #[error(transparent)]
     Average(#[from] AverageError),
+    /// There is no model to blend.
+    #[error(
+        "a blend is of a Whisper that a run without tasks has trained, and the one that its training began with: give --run of such a run"
+    )]
+    NoBlend,
     /// Two models have no model between them.
     #[error("the model cannot be blended with `{with}`, which has another architecture: {source}")]
     Blend {

@@ -1,7 +1,12 @@
-//! Tuning: the largest batch that fits, and the resulting configuration. [`undertone_fit::tune`] searches,
-//! [`run_probe`] is the work of a probe's process.
+//! Tuning: the largest batch that fits, the best learning rate, and the resulting configuration.
+//!
+//! [`tune`] searches for the batch with [`undertone_fit::tune`]; [`run_probe`] is the work of a probe's process.
+//! [`RateSubject::search`] searches for the rate.
+
+mod rates;
 
 pub use crate::probe::run_probe;
+pub use rates::{RateSearchError, RateSubject, rate_subjects};
 
 use crate::Experiment;
 use crate::run;
@@ -115,17 +120,24 @@ impl Tuned {
         keys.into_iter().filter(|(_, before, after)| before != after).collect()
     }
 
-    /// Returns the complete configuration as YAML, with the results in a comment at the top.
-    pub fn to_yaml(&self) -> String {
-        let mut text = format!("{SIGNATURE}\n#\n");
-        for line in table(&self.probes).lines().chain(self.notes.iter().map(String::as_str)) {
-            let _ = writeln!(text, "# {line}");
-        }
-        text + &self.experiment.to_yaml()
+    /// Returns the table of probes, the reasons and the changes, a line each.
+    pub fn lines(&self, before: &Experiment) -> Vec<String> {
+        let table = table(&self.probes);
+        let changes = self.changes(before).into_iter().map(|(key, was, now)| format!("{key}  {was} → {now}"));
+        table.lines().map(str::to_owned).chain(self.notes.iter().cloned()).chain(changes).collect()
     }
 }
 
-/// First line of the output of [`Tuned::to_yaml`]. A file that starts with it may be overwritten.
+/// Returns a complete configuration as YAML, with the results of tuning in a comment at the top.
+pub fn tuned_yaml(experiment: &Experiment, results: &[String]) -> String {
+    let mut text = format!("{SIGNATURE}\n#\n");
+    for line in results {
+        let _ = writeln!(text, "# {line}");
+    }
+    text + &experiment.to_yaml()
+}
+
+/// First line of the output of [`tuned_yaml`]. A file that starts with it may be overwritten.
 pub const SIGNATURE: &str = "# Written by `cargo xtask tune`.";
 
 /// Returns a note for each stage or task whose own keys override the result.
@@ -251,8 +263,9 @@ mod tests {
     #[test]
     fn the_yaml_reads_back_with_its_changes() {
         let found = tuned(&experiment(32, 1), LARGEST, 100 + 10 * 11);
-        assert!(found.to_yaml().starts_with(SIGNATURE));
-        assert_eq!(Experiment::of_yaml(&found.to_yaml(), &[]), Ok(found.experiment));
+        let yaml = tuned_yaml(&found.experiment, &found.lines(&experiment(32, 1)));
+        assert!(yaml.starts_with(SIGNATURE) && yaml.contains("# train.accumulation  1 → 4"), "{yaml}");
+        assert_eq!(Experiment::of_yaml(&yaml, &[]), Ok(found.experiment));
     }
 
     #[test]

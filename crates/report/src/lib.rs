@@ -2,7 +2,8 @@
 //!
 //! [`write_report`] and [`write_reports`] write `report.html` from the logs of a run or a stage. [`RoutingAnalysis`]
 //! counts how a router distributed a test set over the adapters, [`MetricsTable`] compares routers, and [`pictures`]
-//! draws both. [`EvaluationRecord`] is what an evaluation found, down to the worst samples. [`monitor`] follows a run while it trains and gives recommendations from its measurements.
+//! draws both. [`RatePage`] shows a search for a learning rate, [`BlendPage`] models between two others.
+//! [`EvaluationRecord`] is what an evaluation found, down to the worst samples. [`monitor`] follows a run while it trains and gives recommendations from its measurements.
 //!
 //! This crate deliberately does not depend on the experiment configuration: it reads `metrics.jsonl`,
 //! `performance.jsonl`, `summary.json` and the saved analysis. You pass what only the configuration contains as plain
@@ -17,12 +18,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blends;
 mod difference;
 mod draw;
 mod error;
 mod evaluation;
 mod html;
 pub mod monitor;
+mod rates;
 mod reports;
 mod routing;
 mod run;
@@ -30,11 +33,13 @@ mod series;
 mod stage;
 mod table;
 
+pub use blends::{BlendPage, BlendPoint};
 pub use draw::panels::{Panel, panels};
 pub use error::{AnalysisError, ReportError};
 pub use evaluation::record::{
     Compared, Comparison, ErrorCounts, EvaluationRecord, Group, Grouping, MetricScore, Significance, WorstSample,
 };
+pub use rates::{RateCurve, RatePage};
 pub use reports::{write_report, write_reports};
 pub use routing::{Confidence, GateEntropy, Histogram, RoutedSample, RoutingAnalysis};
 pub use run::overview::{LoggedStage, PhaseOverview, RunOverview};

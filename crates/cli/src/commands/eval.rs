@@ -1,9 +1,12 @@
 //! `undertone eval`.
 
+mod blends;
+
 use crate::commands::choices::{SPLITS, one_of};
 use crate::failure::Failure;
 use crate::program::{load_config, load_run};
 use crate::say;
+use blends::Share;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use undertone::phases::Split;
@@ -40,7 +43,15 @@ pub struct Args {
     /// samples come from, like `speaker`; may be repeated
     #[arg(long, value_name = "COLUMN")]
     by: Vec<String>,
-    /// Write evaluation.json with the worst samples to the directory of the run or stage, and show it in its report.html
+    /// Evaluate models between this one and the one that its training began with, which have these shares of the latter in
+    /// their weights, like 0,0.1,0.3,1
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', conflicts_with_all = ["compare", "by", "config"])]
+    blend: Vec<Share>,
+    /// General data to evaluate them on, too, given as for --data: what is forgotten
+    #[arg(long, value_name = "SOURCE", requires = "blend")]
+    general: Option<String>,
+    /// Write evaluation.json with the worst samples to the directory of the run or stage, and show it in its report.html; with
+    /// --blend, draw the curve in its blend.html
     #[arg(long, conflicts_with = "config")]
     report: bool,
     /// Router of a run with tasks; the learned one if not given
@@ -73,6 +84,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(data) = &args.data {
         subject.test_on(data).map_err(Failure::of_run)?;
         split = Split::Test;
+    }
+    if !args.blend.is_empty() {
+        return blends::run(&args.blend, args.general.as_deref(), &subject, split, page.as_deref());
     }
     subject.keep(&args.by);
     let evaluated = subject.evaluate(split).map_err(Failure::of_run)?;

@@ -205,7 +205,7 @@ fn metrics(summary: &Summary) -> Result<(), Failure> {
 
 /// Returns the interrupt flag, which the first SIGINT or SIGTERM sets. The second signal ends the process at once; so
 /// does the first if there is nothing to save.
-fn interrupt() -> Result<Interrupt, Failure> {
+pub(super) fn interrupt() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();
     ctrlc::set_handler(move || {

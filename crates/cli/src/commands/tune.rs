@@ -1,18 +1,20 @@
 //! `undertone tune`, and the hidden command that each of its probes runs.
 
+mod rates;
+
 use crate::commands::train;
 use crate::failure::Failure;
 use crate::program::load_config;
-use crate::{Program, output, say};
+use crate::{Program, say};
 use clap::builder::RangedU64ValueParser;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use undertone::fit::tune::{Attempt, Goal, HEAD, Limits, Outcome, TuneError, TuneOptions, probe_in_child, row, table};
+use undertone::fit::tune::{Attempt, Goal, HEAD, Limits, Outcome, TuneError, TuneOptions, probe_in_child, row};
 use undertone::ops::runs_on_host;
 use undertone::phases::Experiment;
-use undertone::phases::tune::{SIGNATURE, Tuned, run_probe, subject, tune};
+use undertone::phases::tune::{SIGNATURE, Tuned, run_probe, subject, tune, tuned_yaml};
 use undertone::train::{Amount, LrScaling, MemoryBudget, available_memory_bytes, resident_memory_bytes};
 
 /// Name of the hidden command.
@@ -51,6 +53,14 @@ pub struct Args {
     /// Time limit of a probe in seconds, loading included
     #[arg(long, default_value = "600", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     probe_seconds: u64,
+    /// Search for the learning rate, too, with short trainings (after the batch)
+    #[arg(long)]
+    lr: bool,
+    /// Keep the batch, and search for the learning rate alone
+    #[arg(long, requires = "lr", conflicts_with_all = ["memory", "objective", "grow", "lr_scaling", "probe_seconds"])]
+    keep_batch: bool,
+    #[command(flatten)]
+    rates: rates::Args,
     /// YAML file to write; CONFIG-tuned.yaml in the working directory if not given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -84,13 +94,32 @@ pub struct ProbeArgs {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
-    let experiment = load_config(&args.config, &settings)?;
+    let mut experiment = load_config(&args.config, &settings)?;
     let out = args.out.clone().unwrap_or_else(|| default_out(&args.config));
     may_be_written(&out)?;
-    let (memory, on_host) = budget(args.memory, &experiment)?;
+    let mut results = Vec::new();
+    if !args.keep_batch {
+        let tuned = tune_batch(args, &experiment)?;
+        results = tuned.lines(&experiment);
+        experiment = tuned.experiment;
+    }
+    if args.lr {
+        results.extend(rates::tune(&args.rates, &mut experiment)?);
+    }
+    std::fs::write(&out, tuned_yaml(&experiment, &results))
+        .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))?;
+    for line in results {
+        say!("{line}")?;
+    }
+    say!("train with: {} train --config {}", Program::running(), out.display())
+}
+
+/// Searches for the batch.
+fn tune_batch(args: &Args, experiment: &Experiment) -> Result<Tuned, Failure> {
+    let (memory, on_host) = budget(args.memory, experiment)?;
     let limits = Limits { memory, time: Duration::from_secs(args.probe_seconds) };
-    let prober = Prober::new(&experiment, limits)?;
-    say_what(&experiment, &limits);
+    let prober = Prober::new(experiment, limits)?;
+    say_what(experiment, &limits);
     let options = TuneOptions {
         goal: args.objective,
         grow: args.grow,
@@ -98,11 +127,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         margin: if on_host || memory.is_some() { 0.0 } else { MARGIN },
     };
     tracing::info!("{HEAD}");
-    let tuned = tune(&experiment, &options, |attempt| prober.probe(attempt), |probe| tracing::info!("{}", row(probe)));
-    let tuned = tuned.map_err(failure)?;
-    std::fs::write(&out, tuned.to_yaml())
-        .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))?;
-    report(&tuned, &experiment, &out)
+    let tuned = tune(experiment, &options, |attempt| prober.probe(attempt), |probe| tracing::info!("{}", row(probe)));
+    tuned.map_err(failure)
 }
 
 /// Tries one batch and prints one line of JSON.
@@ -205,19 +231,4 @@ impl Prober {
         let _ = std::fs::remove_dir_all(&records);
         outcome
     }
-}
-
-fn report(tuned: &Tuned, before: &Experiment, out: &Path) -> Result<(), Failure> {
-    output::text(table(&tuned.probes))?;
-    for note in &tuned.notes {
-        say!("{note}")?;
-    }
-    let changes = tuned.changes(before);
-    for (key, was, now) in &changes {
-        say!("{key}  {was} → {now}")?;
-    }
-    if changes.is_empty() {
-        say!("nothing is changed")?;
-    }
-    say!("train with: {} train --config {}", Program::running(), out.display())
 }

@@ -48,7 +48,7 @@ impl Blend {
 }
 
 /// Returns `(1 - share) · model + share · other`. An architecture differs by the names or shapes of its weights.
-fn mixed(model: Whisper, other: &Whisper, share: f64) -> Result<Whisper, StoreError> {
+pub(super) fn mixed(model: Whisper, other: &Whisper, share: f64) -> Result<Whisper, StoreError> {
     let (mut own, mut others) = (parameters(&model), parameters(other));
     if let Some(name) = others.keys().find(|name| !own.contains_key(*name)) {
         return Err(StoreError::Missing { name: name.clone(), origin: "the model that is blended".into() });

@@ -1,16 +1,18 @@
 //! Evaluation of a model: of an experiment's initial one, of one that a stage trained, or of a run's tasks with a router.
 
 use super::batch::TaskLoader;
+use super::blend::mixed;
 use super::choice::{Choice, root_of};
 use super::evaluation_result::EvaluationResult;
 use super::evaluator::RouterKind;
-use super::merged::is_stage;
+use super::merged::{is_stage, merged};
 use super::model::TaskModel;
 use super::newest::newest;
 use super::setup::Setup;
 use crate::config::TaskConfig;
 use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, Split};
 use std::path::Path;
+use undertone_model::backbone::BoxedBackbone;
 use undertone_train::{Exported, TrainError};
 
 /// Model that is evaluated, with the configuration of its data.
@@ -31,6 +33,16 @@ pub struct Evaluated {
     pub(super) data: TaskLoader,
     /// Optimizer step of the model, if it is that of one stage.
     pub(super) step: Option<u64>,
+}
+
+/// Evaluation of a model between a tuned one and the one that its training began with.
+pub struct BlendResult {
+    /// Share of the latter in the weights.
+    pub share: f64,
+    /// Result on the model's own data.
+    pub task: EvaluationResult,
+    /// Result on general data, if it was given.
+    pub general: Option<EvaluationResult>,
 }
 
 /// Name of the model that a training began with, where another model is asked for.
@@ -109,6 +121,49 @@ impl Subject {
                 self.evaluate_with(&setup, &model, self.with_own_metrics(choice.tasks()), split, RouterKind::Oracle)
             }
         }
+    }
+
+    /// Evaluates models between this one and the one that its training began with, of which they have `shares`, on a split of
+    /// its data, and on `general` data, given as for [`test_on`](Self::test_on). `found` is called with each result.
+    ///
+    /// # Errors
+    /// When it is no Whisper that a run without tasks has trained, or as for [`evaluate`](Self::evaluate).
+    pub fn evaluate_blends(
+        &self,
+        shares: &[f64],
+        split: Split,
+        general: Option<&str>,
+        mut found: impl FnMut(BlendResult),
+    ) -> Result<(), RunError> {
+        let Self::Choice(choice) = self else { return Err(RunError::NoBlend) };
+        if !choice.experiment.tasks.is_empty() {
+            return Err(RunError::NoBlend);
+        }
+        let setup = Setup::new(&choice.backbone())?;
+        let tuned = merged(choice, &setup.device)?.model;
+        let base = choice.experiment.model.load(&setup.device, choice.experiment.seed)?.model;
+        let general = general.map(|data| {
+            let mut subject = self.clone();
+            subject.test_on(data).map(|()| subject)
+        });
+        let general = general.transpose()?;
+        let general_setup = general.as_ref().map(|subject| Setup::new(&subject.with_own_data(&choice.backbone())));
+        let general_setup = general_setup.transpose()?;
+        for share in shares {
+            let whisper = mixed(tuned.clone(), &base, *share)
+                .map_err(|source| RunError::Blend { with: BASE.to_owned(), source })?;
+            let model = TaskModel::plain(BoxedBackbone::new("Whisper", whisper));
+            let evaluate = |subject: &Self, setup: &Setup, split| {
+                subject.evaluate_with(setup, &model, subject.tasks(), split, RouterKind::Oracle)
+            };
+            let task = evaluate(self, &setup, split)?.result;
+            let general = match (&general, &general_setup) {
+                (Some(subject), Some(setup)) => Some(evaluate(subject, setup, Split::Test)?.result),
+                _ => None,
+            };
+            found(BlendResult { share: *share, task, general });
+        }
+        Ok(())
     }
 
     /// Replaces its test data by a source: the path of a manifest or a folder, or a source as in a configuration, such as

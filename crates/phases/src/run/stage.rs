@@ -29,6 +29,16 @@ impl StageSpec {
         Ok(self.train_config(&setup.experiment.train, steps)?)
     }
 
+    /// Returns its training configuration and the number of its steps.
+    ///
+    /// # Errors
+    /// When the configuration is invalid, or the data cannot be read.
+    pub(crate) fn planned(&self, setup: &Setup) -> Result<(TrainConfig, u64), RunError> {
+        let config = self.config(setup)?;
+        let steps = self.steps(setup, &config)?;
+        Ok((config, steps))
+    }
+
     /// Returns the number of steps of its training configuration `config`.
     fn steps(&self, setup: &Setup, config: &TrainConfig) -> Result<u64, RunError> {
         let samples = setup.dataset(&self.tasks, Split::Train)?.lengths();

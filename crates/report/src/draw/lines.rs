@@ -260,6 +260,8 @@ pub(crate) struct Frame<'n> {
     pub x_name: &'n str,
     pub y_name: &'n str,
     pub scale: Scale,
+    /// Whether x is a logarithm to base 10, of which the ticks show the numbers.
+    pub x_is_logarithm: bool,
     /// Approximate number of ticks along x; 0 leaves the axis to the caller.
     pub x_ticks: usize,
     /// Pixels below the axes.
@@ -269,7 +271,7 @@ pub(crate) struct Frame<'n> {
 impl<'n> Frame<'n> {
     /// Returns axes without names over these ranges.
     pub fn new(x: (f64, f64), y: (f64, f64)) -> Self {
-        Self { x, y, x_name: "", y_name: "", scale: Scale::Linear, x_ticks: 8, bottom: 40 }
+        Self { x, y, x_name: "", y_name: "", scale: Scale::Linear, x_is_logarithm: false, x_ticks: 8, bottom: 40 }
     }
 
     /// Draws the axes, and calls `draw` for their content.
@@ -290,7 +292,7 @@ impl<'n> Frame<'n> {
             .axis_style(FAINT)
             .x_labels(self.x_ticks)
             .y_desc(self.y_name)
-            .x_label_formatter(&|value| tick(*value))
+            .x_label_formatter(&|value| tick(if self.x_is_logarithm { 10_f64.powf(*value) } else { *value }))
             .label_style(style(TEXT - 1.0, INK, HPos::Center, VPos::Center))
             .axis_desc_style(style(TEXT, INK, HPos::Center, VPos::Center))
             .draw()?;
