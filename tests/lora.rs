@@ -185,3 +185,16 @@ fn one_task_of_a_run_is_used_by_itself_with_what_tells_the_decoder_of_it() {
     ran(&place, &["train", "--config", "two.yaml", "--phase", "2"]);
     assert_eq!(predicted(&place, &["--run", run, "--task", "low"], &clips), expected);
 }
+
+#[test]
+fn a_run_with_one_task_trains_that_task_and_no_router() {
+    let place = Place::default();
+    let two = two_tasks();
+    let (second, rest) = (two.rfind("  - name:").expect("a task"), two.find("router:").expect("a router"));
+    place.write("one.yaml", [&two[..second], &two[rest..]].concat());
+    let trained = ran(&place, &["train", "--config", "one.yaml"]);
+    assert!(trained.stdout.contains("phase1") && place.path("runs/two/phase1").is_dir(), "{trained:?}");
+    assert!(!place.path("runs/two/phase2").exists() && !place.path("runs/two/phase3").exists());
+    ran(&place, &["train", "--config", "one.yaml", "--phase", "all", "--resume"]);
+    place.run(&["train", "--config", "one.yaml", "--phase", "2"]).assert_refusal(&["at least two `tasks`"]);
+}

@@ -138,6 +138,7 @@ pub fn search_rates<E: From<RateError>>(
     mut trial: impl FnMut(f64, u64) -> Result<Option<f64>, E>,
 ) -> Result<RateSearch, E> {
     let mut rates = options.validate()?;
+    let mut best = rates[0];
     let mut trials = Vec::new();
     for (round, steps) in options.lengths().into_iter().enumerate() {
         let mut run = |rate| -> Result<RateTrial, E> {
@@ -157,12 +158,14 @@ pub fn search_rates<E: From<RateError>>(
         found.retain(|trial| trial.value.is_some());
         found.sort_by(|a, b| cost(a, direction).total_cmp(&cost(b, direction)).then(a.rate.total_cmp(&b.rate)));
         found.truncate(kept(found.len()));
-        if let Some(best) = found.first() {
-            rates = std::iter::once(best).chain(&found[1..]).map(|trial| trial.rate).collect();
+        // If all of the longest trials diverged, the ones before decide.
+        if let Some(first) = found.first() {
+            best = first.rate;
+            rates = found.iter().map(|trial| trial.rate).collect();
+            rates.sort_by(f64::total_cmp);
         }
     }
-    // The rates that are left are ordered by the longest trials. If all of these diverged, by the ones before.
-    Ok(RateSearch { best: rates[0], trials })
+    Ok(RateSearch { best, trials })
 }
 
 fn cost(trial: &RateTrial, direction: Direction) -> f64 {

@@ -4,6 +4,7 @@
 //! whatever else the process does. Each of Burn's backends has one generator for the whole process, and no two of them
 //! give the same numbers.
 
+use crate::device::runs_on_host;
 use burn::tensor::{DType, Device, Distribution, Int, Shape, Tensor, TensorData};
 use rand::rngs::StdRng;
 use rand::{SeedableRng, make_rng};
@@ -73,7 +74,9 @@ pub fn uniform<const D: usize>(shape: [usize; D], low: f64, high: f64, device: &
 
 fn draw<const D: usize>(shape: [usize; D], distribution: Distribution, device: &Device) -> Tensor<D> {
     if !DRAWS.get() {
-        return Tensor::zeros(shape, (device, DType::F32));
+        // In host memory one number stands for all: writing zeros takes longer than reading the values that replace them.
+        let held = if runs_on_host(device) { [1; D] } else { shape };
+        return Tensor::<D>::zeros(held, (device, DType::F32)).expand(shape);
     }
     Tensor::from_data(numbers(shape, distribution), (device, DType::F32))
 }

@@ -2,6 +2,7 @@
 
 use crate::error::StoreError;
 use burn::tensor::{Device, Tensor, TensorData};
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use safetensors::Dtype as FileDtype;
 use std::path::Path;
@@ -83,12 +84,31 @@ impl Dtype {
     }
 }
 
+/// Widens numbers of half precision, of which `read` returns one. `half` has instructions for slices of them.
+fn widened<T: Copy>(bytes: &[u8], read: fn([u8; 2]) -> T) -> Vec<f32>
+where
+    [T]: HalfFloatSliceExt,
+{
+    /// Numbers at a time.
+    const PIECE: usize = 1 << 12;
+    let numbers = bytes.as_chunks().0;
+    let (mut wide, mut halves) = (Vec::with_capacity(numbers.len()), Vec::with_capacity(PIECE));
+    for piece in numbers.chunks(PIECE) {
+        halves.clear();
+        halves.extend(piece.iter().map(|bytes| read(*bytes)));
+        let start = wide.len();
+        wide.resize(start + piece.len(), 0.0);
+        halves.convert_to_f32_slice(&mut wide[start..]);
+    }
+    wide
+}
+
 /// Decodes little-endian `bytes` to f32. `None` for types other than f16, bf16, f32 and f64.
 pub(crate) fn decode(dtype: FileDtype, bytes: &[u8]) -> Option<Vec<f32>> {
     Some(match dtype {
         FileDtype::F32 => bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-        FileDtype::F16 => bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
-        FileDtype::BF16 => bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+        FileDtype::F16 => widened(bytes, f16::from_le_bytes),
+        FileDtype::BF16 => widened(bytes, bf16::from_le_bytes),
         FileDtype::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect(),
         _ => return None,
     })

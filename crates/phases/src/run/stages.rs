@@ -40,7 +40,7 @@ pub fn train(experiment: &Experiment, session: &Session) -> Result<Vec<StageOutc
     train_phases(experiment, &Phase::ALL, session)
 }
 
-/// As [`train`], for the given phases alone.
+/// As [`train`], for the given phases alone. All phases of a run with one task are the first one: there is nothing to route.
 ///
 /// # Errors
 /// As for [`train`], and when there are no tasks, or an earlier phase has not finished.
@@ -52,6 +52,7 @@ pub fn train_phases(
     if experiment.tasks.is_empty() {
         return Err(RunError::NoTasks);
     }
+    let phases = if experiment.tasks.len() == 1 && phases == Phase::ALL { &[Phase::Adapters] } else { phases };
     let first = phases.iter().min().copied().unwrap_or(Phase::Adapters);
     if let Some(before) = first.before()
         && let Some(unfinished) = stages(experiment, before).into_iter().find(|stage| !stage.is_complete())
