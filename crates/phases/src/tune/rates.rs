@@ -41,7 +41,7 @@ enum Part {
 pub enum RateSearchError {
     /// A trial failed, for another reason than that training diverged.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(Box<RunError>),
     /// The search itself has no result.
     #[error("{0} (`train.checkpoint.metric` decides; in a run with tasks the first of a task's `metrics`)")]
     Search(#[from] RateError),
@@ -69,6 +69,12 @@ pub enum RateSearchError {
     /// Its page cannot be written.
     #[error(transparent)]
     Report(#[from] ReportError),
+}
+
+impl From<RunError> for RateSearchError {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
 }
 
 /// Name of the records of a search in its directory.

@@ -91,7 +91,7 @@ fn row(trial: &RateTrial) -> String {
 
 fn failure(error: RateSearchError) -> Failure {
     match error {
-        RateSearchError::Run(error) => Failure::of_run(error),
+        RateSearchError::Run(error) => Failure::of_run(*error),
         RateSearchError::Interrupted => {
             tracing::warn!("{error}");
             Failure::Interrupted
