@@ -114,7 +114,7 @@ pub trait Widen: Sync + Sized {
     fn widen(from: &[Self], to: &mut [f32]);
 }
 
-/// Number type of half precision: [`f16`] or [`bf16`].
+/// Number type of half precision: `f16` or `bf16`.
 pub trait Half: Widen + Send + Copy + Default {
     /// Writes `from` into `to`, which has the same length, rounded.
     fn narrow(from: &[f32], to: &mut [Self]);
