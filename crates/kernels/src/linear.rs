@@ -7,6 +7,12 @@ use crate::vector::{assume_written, written};
 use crate::weight::{LEAST_COLUMNS, LEAST_ROWS, Weight};
 use rayon::prelude::*;
 
+/// Whether products of few rows widen weights in half precision in registers, on this processor. Elsewhere each product widens them
+/// in memory first, which takes longer than to read them in f32.
+pub fn widens_in_registers() -> bool {
+    few_rows::available()
+}
+
 /// Returns `x · weightᵀ + bias`, `[rows, d_out]`: `x` is `[rows, d_in]`, `weight` `[d_out, d_in]`, `bias` `[d_out]`.
 ///
 /// # Panics

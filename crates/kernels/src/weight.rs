@@ -120,13 +120,10 @@ pub trait Half: Widen + Send + Copy + Default {
     fn narrow(from: &[f32], to: &mut [Self]);
 }
 
-impl Half for bf16 {
-    fn narrow(from: &[f32], to: &mut [Self]) {
-        to.convert_from_f32_slice(from);
-    }
-}
-
-impl Half for f16 {
+impl<T: Widen + Send + Copy + Default> Half for T
+where
+    [T]: HalfFloatSliceExt,
+{
     fn narrow(from: &[f32], to: &mut [Self]) {
         to.convert_from_f32_slice(from);
     }

@@ -7,7 +7,7 @@ use crate::whisper::{PretrainedWhisper, Whisper};
 use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Tensor};
 use std::collections::HashSet;
-use undertone_ops::{AnyFloat, exactly_halved};
+use undertone_ops::{AnyFloat, exactly_halved, prefers_half};
 use undertone_store::{MapParameter, map};
 
 /// Rounds the frozen matrices of a backbone to `dtype` and holds them in it: the weights of its linear maps and its
@@ -31,8 +31,12 @@ pub fn hold_exactly(backbone: BoxedBackbone) -> (BoxedBackbone, usize) {
     hold(backbone, |_, matrix| exactly_halved(matrix))
 }
 
-/// As [`hold_exactly`], of a Whisper with its files. Reading the matrices is most of a CPU's work while a decoder writes a token.
+/// As [`hold_exactly`], of a Whisper with its files, on processors that are not slower so. Reading the matrices is a large part of a
+/// CPU's work while a decoder writes a token.
 pub fn hold_whisper_exactly(mut whisper: PretrainedWhisper) -> PretrainedWhisper {
+    if !prefers_half() {
+        return whisper;
+    }
     let (network, _) = hold_exactly(BoxedBackbone::new("Whisper", whisper.model));
     whisper.model = network.downcast_ref::<Whisper>().expect("the network that was put in").clone();
     whisper

@@ -5,7 +5,13 @@ use crate::host::{HostOp, floats, unary};
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Tensor};
 use half::{bf16, f16};
+use undertone_kernels::linear::widens_in_registers;
 use undertone_kernels::weight::halved_exactly;
+
+/// Whether products on this processor are faster with frozen weights in half precision, or as fast.
+pub fn prefers_half() -> bool {
+    widens_in_registers()
+}
 
 /// Returns a tensor in f16, or else in bf16, if all of its numbers are ones of that type, bit by bit; otherwise as it is. So are
 /// tensors that need gradients, that are not in f32, or that are not in the memory of the host.

@@ -76,7 +76,7 @@ pub use ctc::{ctc_greedy, ctc_loss};
 pub use device::{
     DeviceError, DeviceSpec, backends, check_backend, compiles_kernels, driver_name, on_upload_stream, runs_on_host,
 };
-pub use exact::exactly_halved;
+pub use exact::{exactly_halved, prefers_half};
 pub use graph::{AnyFloat, fork};
 pub use groups::{add, average, sum_of_squares};
 pub use hook::{BackwardHook, GradientsSoFar, with_backward_hook};

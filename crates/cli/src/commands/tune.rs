@@ -94,7 +94,8 @@ pub struct ProbeArgs {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut settings = args.settings.clone();
     settings.extend(args.device.as_ref().map(|device| format!("device={device}")));
-    let mut experiment = load_config(&args.config, &settings)?;
+    let before = load_config(&args.config, &settings)?;
+    let mut experiment = before.clone();
     let out = args.out.clone().unwrap_or_else(|| default_out(&args.config));
     may_be_written(&out)?;
     let mut results = Vec::new();
@@ -105,6 +106,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if args.lr {
         results.extend(rates::tune(&args.rates, &mut experiment)?);
+    }
+    if experiment == before {
+        results.push("nothing is changed".into());
     }
     std::fs::write(&out, tuned_yaml(&experiment, &results))
         .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))?;

@@ -10,7 +10,6 @@ use crate::RunError;
 use burn::module::Module;
 use burn::tensor::Device;
 use std::sync::Arc;
-use undertone_metrics::{Direction, direction_of};
 use undertone_ops::set_kernels;
 use undertone_store::{StoreError, load_trainable};
 use undertone_train::{Average, Averaged, Checkpoints, TrainError};
@@ -27,7 +26,7 @@ impl Choice {
         let setup = Setup::of(&experiment, device.clone(), Pretrained::load(&experiment, device)?);
         let checkpoints = Checkpoints::new(self.stage.directory.join("checkpoints"));
         let metric = self.stage.config(&setup)?.checkpoint.metric;
-        let Averaged { mut parameters, steps } = average.of(&checkpoints, self.direction(&metric))?;
+        let Averaged { mut parameters, steps } = average.of(&checkpoints, self.stage.direction(&metric))?;
         let missing = |name: &str| StoreError::Missing {
             name: name.to_owned(),
             origin: format!("the checkpoints of `{}`", self.stage.directory.display()),
@@ -43,14 +42,6 @@ impl Choice {
         self.write(&model, &setup, folder.path())?;
         self.stage.replaced_by = Some(Arc::new(folder));
         Ok((self, steps))
-    }
-
-    /// Direction of the metric that decides which checkpoint is best.
-    fn direction(&self, metric: &str) -> Direction {
-        let of_task = |name: &str| self.stage.tasks.iter().find_map(|task| task.head.direction(name));
-        // Names of metrics may begin with that of a task.
-        let name = metric.rsplit_once('.').map_or(metric, |(_, name)| name);
-        of_task(name).or_else(|| direction_of(name)).unwrap_or(Direction::Lower)
     }
 
     fn write(&self, model: &TaskModel, setup: &Setup, folder: &std::path::Path) -> Result<(), RunError> {

@@ -9,9 +9,11 @@ use super::merged::{is_stage, merged};
 use super::model::TaskModel;
 use super::newest::newest;
 use super::setup::Setup;
+use super::spec::StageSpec;
 use crate::config::TaskConfig;
 use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, Split};
 use std::path::Path;
+use undertone_metrics::Direction;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_train::{Exported, TrainError};
 
@@ -164,6 +166,14 @@ impl Subject {
             found(BlendResult { share: *share, task, general });
         }
         Ok(())
+    }
+
+    /// Direction of a metric of its tasks; lower is better where nobody says.
+    pub fn direction(&self, metric: &str) -> Direction {
+        match self {
+            Self::Choice(choice) => choice.stage.direction(metric),
+            Self::Initial(experiment) | Self::Tasks(experiment, _) => StageSpec::first(experiment).direction(metric),
+        }
     }
 
     /// Replaces its test data by a source: the path of a manifest or a folder, or a source as in a configuration, such as

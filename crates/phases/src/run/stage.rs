@@ -14,6 +14,7 @@ use burn::module::Module;
 use serde_json::Value;
 use std::path::PathBuf;
 use undertone_data::loader::Order;
+use undertone_metrics::{Direction, direction_of};
 use undertone_model::adapters::AdapterConfig;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
@@ -27,6 +28,14 @@ impl StageSpec {
             false => None,
         };
         Ok(self.train_config(&setup.experiment.train, steps)?)
+    }
+
+    /// Direction of a metric of its tasks; lower is better where nobody says.
+    pub fn direction(&self, metric: &str) -> Direction {
+        // Names of metrics may begin with that of a task.
+        let name = metric.rsplit_once('.').map_or(metric, |(_, name)| name);
+        let of_task = self.tasks.iter().find_map(|task| task.head.direction(name));
+        of_task.or_else(|| direction_of(name)).unwrap_or(Direction::Lower)
     }
 
     /// Returns its training configuration and the number of its steps.

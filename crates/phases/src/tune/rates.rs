@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use undertone_fit::{RateError, RateOptions, RateSearch, RateTrial, search_rates};
-use undertone_metrics::{Direction, direction_of};
+use undertone_metrics::Direction;
 use undertone_report::{RateCurve, RatePage, ReportError};
 use undertone_store::{StoreError, write_atomically};
 use undertone_train::{Display, Summary, TrainConfig, TrainError};
@@ -22,6 +22,8 @@ pub struct RateSubject {
     config: TrainConfig,
     /// Optimizer steps of that stage.
     planned: u64,
+    /// Direction of the metric that decides.
+    direction: Direction,
 }
 
 /// Part of an experiment with a learning rate of its own.
@@ -121,7 +123,8 @@ impl RateSubject {
         };
         let stage = stages(experiment, kind).into_iter().find(of_part).ok_or(RunError::NoTasks)?;
         let (config, planned) = stage.planned(setup)?;
-        Ok(Self { experiment: experiment.clone(), part, kind, config, planned })
+        let direction = stage.direction(&config.checkpoint.metric);
+        Ok(Self { experiment: experiment.clone(), part, kind, config, planned, direction })
     }
 
     /// Name of what is trained.
@@ -211,7 +214,7 @@ impl RateSubject {
         let _heeding = session.interrupt.heed();
         let directory = self.directory();
         let mut records = self.records(&directory, options)?;
-        let search = search_rates(options, self.direction(), |rate, steps| {
+        let search = search_rates(options, self.direction, |rate, steps| {
             let known = records.trials.iter().find(|(tried, length, _)| *tried == rate && *length == steps);
             let value = match known {
                 Some((.., value)) => *value,
@@ -220,6 +223,8 @@ impl RateSubject {
                     let value = self.trial(&directory, rate, steps, session)?;
                     records.trials.push((rate, steps, value));
                     records.write(&directory)?;
+                    // Killed before the record, a trial needs them to go on.
+                    remove_weights(&directory.join(trial_name(rate, steps)));
                     value
                 }
             };
@@ -228,12 +233,6 @@ impl RateSubject {
         })?;
         self.page(&search).write(&directory)?;
         Ok(search)
-    }
-
-    /// Direction of the metric that decides.
-    fn direction(&self) -> Direction {
-        let of_task = self.experiment.tasks.iter().find_map(|task| task.head.direction(self.metric()));
-        of_task.or_else(|| direction_of(self.metric())).unwrap_or(Direction::Lower)
     }
 
     /// Returns the records of this search: those in its directory, or new ones.
@@ -276,10 +275,7 @@ impl RateSubject {
             Part::Baseline(baseline) => train_baseline(&experiment, baseline, &session),
         };
         let outcomes = match outcomes {
-            Err(RunError::Train(TrainError::Guard { .. })) => {
-                remove_weights(&experiment.directory());
-                return Ok(None);
-            }
+            Err(RunError::Train(TrainError::Guard { .. })) => return Ok(None),
             outcomes => outcomes?,
         };
         let mut values = Vec::new();
@@ -294,7 +290,6 @@ impl RateSubject {
             };
             values.push(*value);
         }
-        remove_weights(&experiment.directory());
         // Of several stages with one rate, the mean.
         Ok(Some(values.iter().sum::<f64>() / values.len() as f64))
     }
@@ -303,7 +298,7 @@ impl RateSubject {
     fn trial_experiment(&self, directory: &Path, rate: f64, steps: u64) -> Experiment {
         let mut trial = self.experiment.clone();
         trial.run.dir = directory.to_owned();
-        trial.run.name = format!("{rate:e}-{steps}");
+        trial.run.name = trial_name(rate, steps);
         trial.run.overwrite = true;
         // The same share of the steps as in the whole training.
         let warmup = self.config.optimizer.warmup_steps as f64 / self.planned.max(1) as f64 * steps as f64;
@@ -352,7 +347,7 @@ impl RateSubject {
         RatePage {
             name: self.name(),
             metric: self.metric().to_owned(),
-            direction: self.direction(),
+            direction: self.direction,
             curves: lengths.into_iter().map(curve).collect(),
             best: search.best,
         }
@@ -364,6 +359,11 @@ impl Records {
         let text = serde_json::to_vec_pretty(self).expect("numbers and texts");
         write_atomically(&directory.join(RECORDS), &text)
     }
+}
+
+/// Name of the run of a trial.
+fn trial_name(rate: f64, steps: u64) -> String {
+    format!("{rate:e}-{steps}")
 }
 
 /// Sets `section.key` in a map of keys.

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::say;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
-use undertone::metrics::direction_of;
 use undertone::phases::Split;
 use undertone::phases::run::{BlendResult, Subject};
 use undertone::report::{BlendPage, BlendPoint};
@@ -39,7 +39,7 @@ pub fn run(
     let found = |BlendResult { share, task, general }: BlendResult| {
         let task = task.into_evaluation().metrics;
         let general = general.map(|general| general.into_evaluation().metrics);
-        let value = |metrics: &std::collections::BTreeMap<String, f64>| metrics.get(&metric).copied();
+        let value = |metrics: &BTreeMap<String, f64>| metrics.get(&metric).copied();
         let (own, other) = (value(&task).unwrap_or(f64::NAN), general.as_ref().and_then(value));
         let beside = other.map_or_else(String::new, |other| format!(", of general data {other:.4}"));
         tracing::info!("share {share}: {metric} {own:.4}{beside}");
@@ -50,7 +50,7 @@ pub fn run(
     if let Some(directory) = page {
         let page = BlendPage {
             name: subject.experiment().run.name.clone(),
-            direction: direction_of(&metric).unwrap_or(undertone::metrics::Direction::Lower),
+            direction: subject.direction(&metric),
             metric,
             general: general_data.map(str::to_owned),
             points,
