@@ -4,12 +4,15 @@
 //! of exponentials, from which the backward pass recomputes the weights (Dao et al., 2022, FlashAttention).
 
 mod one_query;
+mod states;
 
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
 use crate::random::kept;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
 use crate::vector::{assume_written, written};
 use rayon::prelude::*;
+
+pub use states::{Projections, StateAttention};
 
 /// Attention: `softmax(q kᵀ / √d_head) v` per head.
 ///

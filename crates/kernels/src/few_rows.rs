@@ -60,9 +60,12 @@ fn add_to_rows(out: &mut MatrixMut, bias: &[f32]) {
     }
 }
 
-/// Writes the dot product of each row of `x` with each of `weights`.
+/// Writes the dot product of each row of `x` with each of `weights`, on the calling thread.
+///
+/// # Panics
+/// As for [`product`].
 #[allow(unsafe_code)]
-fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
+pub(crate) fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
     assert_eq!(x.len(), out.rows() * d_in, "a row of x per row of the output");
     #[cfg(target_arch = "x86_64")]
     match crate::simd::level() {
@@ -80,142 +83,9 @@ fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
 #[allow(unsafe_code)]
 mod x86 {
     use super::{MatrixMut, TILE_OUTPUTS};
+    use crate::registers::{Number, Register};
     use crate::weight::Weight;
-    use half::{bf16, f16};
     use std::arch::x86_64::*;
-
-    /// Register of f32 numbers. Its functions need the features of its instruction set.
-    trait Register: Copy {
-        const LANES: usize;
-        unsafe fn zero() -> Self;
-        /// Reads [`LANES`](Self::LANES) numbers at any address.
-        unsafe fn load(from: *const f32) -> Self;
-        /// As [`load`](Self::load), of wider numbers than there are in memory.
-        unsafe fn load_bf16(from: *const bf16) -> Self;
-        /// As [`load_bf16`](Self::load_bf16).
-        unsafe fn load_f16(from: *const f16) -> Self;
-        /// Returns `a · b + c`.
-        unsafe fn fma(a: Self, b: Self, c: Self) -> Self;
-        /// Sums of its quarters or halves.
-        unsafe fn fold(self) -> __m128;
-    }
-
-    impl Register for __m512 {
-        const LANES: usize = 16;
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            // SAFETY: the caller guarantees the features, here and below.
-            unsafe { _mm512_setzero_ps() }
-        }
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: the caller guarantees that the numbers may be read.
-            unsafe { _mm512_loadu_ps(from) }
-        }
-        #[inline(always)]
-        unsafe fn load_bf16(from: *const bf16) -> Self {
-            // SAFETY: as above. The bits of bf16 are the upper ones of f32.
-            unsafe {
-                let numbers = _mm256_loadu_si256(from.cast());
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(numbers)))
-            }
-        }
-        #[inline(always)]
-        unsafe fn load_f16(from: *const f16) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
-        }
-        #[inline(always)]
-        unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm512_fmadd_ps(a, b, c) }
-        }
-        #[inline(always)]
-        unsafe fn fold(self) -> __m128 {
-            // SAFETY: as above.
-            unsafe { _mm256_add_ps(_mm512_castps512_ps256(self), _mm512_extractf32x8_ps::<1>(self)).fold() }
-        }
-    }
-
-    impl Register for __m256 {
-        const LANES: usize = 8;
-        #[inline(always)]
-        unsafe fn zero() -> Self {
-            // SAFETY: the caller guarantees the features, here and below.
-            unsafe { _mm256_setzero_ps() }
-        }
-        #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            // SAFETY: the caller guarantees that the numbers may be read.
-            unsafe { _mm256_loadu_ps(from) }
-        }
-        #[inline(always)]
-        unsafe fn load_bf16(from: *const bf16) -> Self {
-            // SAFETY: as above. The bits of bf16 are the upper ones of f32.
-            unsafe {
-                let numbers = _mm_loadu_si128(from.cast());
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(numbers)))
-            }
-        }
-        #[inline(always)]
-        unsafe fn load_f16(from: *const f16) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
-        }
-        #[inline(always)]
-        unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
-            // SAFETY: as above.
-            unsafe { _mm256_fmadd_ps(a, b, c) }
-        }
-        #[inline(always)]
-        unsafe fn fold(self) -> __m128 {
-            // SAFETY: as above.
-            unsafe { _mm_add_ps(_mm256_castps256_ps128(self), _mm256_extractf128_ps::<1>(self)) }
-        }
-    }
-
-    /// Number of a weight.
-    trait Number: Copy {
-        /// Reads as many numbers as `V` has lanes. It needs the features of `V`.
-        unsafe fn load<V: Register>(from: *const Self) -> V;
-        fn wide(self) -> f32;
-    }
-
-    impl Number for f32 {
-        #[inline(always)]
-        unsafe fn load<V: Register>(from: *const Self) -> V {
-            // SAFETY: the caller guarantees that the numbers may be read, and the features, here and below.
-            unsafe { V::load(from) }
-        }
-        #[inline(always)]
-        fn wide(self) -> f32 {
-            self
-        }
-    }
-
-    impl Number for bf16 {
-        #[inline(always)]
-        unsafe fn load<V: Register>(from: *const Self) -> V {
-            // SAFETY: as above.
-            unsafe { V::load_bf16(from) }
-        }
-        #[inline(always)]
-        fn wide(self) -> f32 {
-            self.to_f32()
-        }
-    }
-
-    impl Number for f16 {
-        #[inline(always)]
-        unsafe fn load<V: Register>(from: *const Self) -> V {
-            // SAFETY: as above.
-            unsafe { V::load_f16(from) }
-        }
-        #[inline(always)]
-        fn wide(self) -> f32 {
-            self.to_f32()
-        }
-    }
 
     /// Four rows of `x` at a time: 16 sums and 5 numbers to multiply in 32 registers.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
@@ -255,10 +125,13 @@ mod x86 {
             let mut row = 0;
             while row < rows {
                 // SAFETY: the caller guarantees the features.
-                row += match (whole, row + ROWS <= rows) {
-                    (true, true) => unsafe { tile_of::<V, N, ROWS, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
-                    (true, false) => unsafe { tile_of::<V, N, 1, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
-                    (false, _) => unsafe { rest_of::<V, N>(out, [row, first], x, weights, d_in) },
+                row += match rows - row {
+                    _ if !whole => unsafe { rest_of::<V, N>(out, [row, first], x, weights, d_in) },
+                    left if left >= ROWS => unsafe {
+                        tile_of::<V, N, ROWS, TILE_OUTPUTS>(out, [row, first], x, weights, d_in)
+                    },
+                    2.. => unsafe { tile_of::<V, N, 2, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
+                    _ => unsafe { tile_of::<V, N, 1, TILE_OUTPUTS>(out, [row, first], x, weights, d_in) },
                 };
             }
         }

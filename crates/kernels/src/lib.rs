@@ -37,6 +37,8 @@ pub mod loss;
 pub mod matrix;
 pub mod norm;
 mod random;
+#[cfg(target_arch = "x86_64")]
+mod registers;
 pub mod roofline;
 pub mod seeds;
 mod simd;

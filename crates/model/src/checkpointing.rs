@@ -368,7 +368,9 @@ mod tests {
         let states = normal([2, 7, D_MODEL], &device);
         let cache = model.decoder.cache(states, None).with_padding(padding(7, &device));
         let whole = values(model.decoder.forward_all(ids(&device), cache.clone()));
-        assert_eq!(whole, values(model.decoder.forward(ids(&device), &mut cache.clone())));
+        let stepped = values(model.decoder.forward(ids(&device), &mut cache.clone()));
+        // A cache attends to the states as they are, whose sums are in another order.
+        assert!(whole.iter().zip(&stepped).all(|(a, b)| (a - b).abs() < 1e-5), "{whole:?} is not {stepped:?}");
         let mut begun = cache;
         let first = model.decoder.forward(ids(&device).narrow(1, 0, 2), &mut begun);
         let rest = model.decoder.forward_all(ids(&device).narrow(1, 2, 3), begun);

@@ -68,7 +68,7 @@ mod sum;
 mod testing;
 
 pub use activation::{dropout, gelu, residual_dropout};
-pub use attention::{AttentionOptions, attention};
+pub use attention::{AttentionOptions, attention, prefers_states, state_attention};
 pub use capacity::Capacity;
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;

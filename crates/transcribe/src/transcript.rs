@@ -66,11 +66,7 @@ const UNREAD: char = '_';
 impl Segment {
     /// Returns its text, with `_` for each character with a confidence below `least_confidence`.
     pub fn text(&self, least_confidence: f32) -> String {
-        let read = |(character, confidence): &(char, f32)| match *confidence < least_confidence && *character != ' ' {
-            true => UNREAD,
-            false => *character,
-        };
-        self.characters.iter().map(read).collect()
+        text(&self.characters, least_confidence)
     }
 
     /// Appends its text to that of the segments before.
@@ -103,6 +99,15 @@ impl Transcript {
     pub fn seconds(&self) -> f64 {
         seconds(self.samples)
     }
+}
+
+/// Returns the text of characters, with `_` for each with a confidence below `least_confidence`.
+pub(crate) fn text(characters: &[(char, f32)], least_confidence: f32) -> String {
+    let read = |(character, confidence): &(char, f32)| match *confidence < least_confidence && *character != ' ' {
+        true => UNREAD,
+        false => *character,
+    };
+    characters.iter().map(read).collect()
 }
 
 fn seconds(samples: usize) -> f64 {

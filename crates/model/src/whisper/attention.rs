@@ -5,7 +5,7 @@ use crate::layers::Linear;
 use burn::module::Module;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Device, FloatDType, Int, Tensor};
-use undertone_ops::{AttentionOptions, attention};
+use undertone_ops::{AttentionOptions, attention, state_attention};
 
 /// Query, key, value and output projections; the key projection has no bias.
 #[derive(Module, Debug)]
@@ -97,10 +97,23 @@ impl MultiHeadAttention {
         self.mix(x, memory, AttentionOptions::new(self.heads).with_key_padding(padding.cloned()), gates)
     }
 
+    /// Attends from `x`, `[batch, queries, d_model]`, to the states of another sequence, `[batch, time, d_model]`: as
+    /// [`cross`](Self::cross) to their keys and values, without adapters and gradients.
+    pub(super) fn to_states(&self, x: Tensor<3>, states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<3> {
+        let projections = [&self.k_proj, &self.v_proj].map(|projection| projection.weight.val());
+        let mixed = state_attention(self.q_proj.forward(x), states, projections, self.heads, padding.cloned());
+        // The weights of the values sum to 1, so their bias is that of the sum.
+        let mixed = match &self.v_proj.bias {
+            Some(bias) => mixed + bias.val().unsqueeze(),
+            None => mixed,
+        };
+        self.out_proj.forward(mixed)
+    }
+
     /// Returns how `x`, `[batch, queries, d_model]`, attends to the `memory` of another sequence in some of the heads:
     /// `[batch, heads, queries, keys]`, with a sum of 1 over the keys.
-    pub fn weights(&self, x: Tensor<3>, memory: &KeyValue, heads: &[usize]) -> Tensor<4> {
-        let query = self.q_proj.forward(x);
+    pub fn weights(&self, x: Tensor<3>, memory: &KeyValue, heads: &[usize], gates: Option<&Gates>) -> Tensor<4> {
+        let query = self.q_proj.forward_gated(x, gates);
         let (keys, size) = (memory.key.dims()[1], query.dims()[2] / self.heads);
         let of = |x: &Tensor<3>, head: usize| x.clone().narrow(2, head * size, size).cast(FloatDType::F32);
         let [batch, queries, _] = query.dims();

@@ -7,7 +7,7 @@ use crate::layers::{Embedding, LayerNorm, Linear};
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor};
 use std::num::NonZeroUsize;
-use undertone_ops::{dropout, gelu, linear, residual_dropout};
+use undertone_ops::{dropout, gelu, linear, prefers_states, residual_dropout};
 
 /// Decoder, from tokens and encoder states to states. The token embedding is also the output layer.
 #[derive(Module, Debug)]
@@ -51,23 +51,28 @@ pub struct DecoderLayer {
     activation_dropout: f64,
 }
 
-/// Key-value cache of decoding: the encoder states projected for every layer, and the keys and values of past tokens.
+/// Key-value cache of decoding: the encoder's states, and the keys and values of past tokens. Where a few queries cannot
+/// attend to the states themselves, they are projected for every layer.
 #[derive(Clone, Debug)]
 pub struct DecoderCache {
-    /// Encoder states until they are projected.
-    states: Option<Tensor<3>>,
+    /// Its states are `None` once they are projected.
+    beside: Beside,
+    /// Empty before the first tokens.
     layers: Vec<LayerCache>,
     length: usize,
-    gates: Option<Gates>,
     start: Option<Tensor<3>>,
-    padding: Option<Tensor<2, Bool>>,
 }
 
 #[derive(Clone, Debug)]
 struct LayerCache {
-    cross: KeyValue,
+    /// Keys and values of the encoder's states, if they are projected.
+    cross: Option<KeyValue>,
     past: Option<KeyValue>,
 }
+
+/// Most tokens at a time that attend to states as they are. `n` of them cost `n · heads` products with each state, keys and
+/// values `d_model`, where heads are 64 wide and larger products are faster.
+const FEW_TOKENS: usize = 32;
 
 impl DecoderCache {
     /// Adds `task`, `[batch, d_model]`, to the embedding of each sequence's first token. So a learned task vector tells
@@ -80,24 +85,23 @@ impl DecoderCache {
     /// Hides padded encoder states from the decoder: `mask`, `[batch, time]`, is true where a state is padding. Each
     /// row must leave a state visible.
     pub fn with_padding(mut self, mask: Tensor<2, Bool>) -> Self {
-        self.padding = Some(mask.inner());
+        self.beside.padding = Some(mask.inner());
         self
     }
 
     /// Selects batch rows in the given order, for sequences that leave the batch and beams that branch.
     pub fn select(self, rows: Tensor<1, Int>) -> Self {
         let keep = |kv: KeyValue| kv.select(rows.clone());
+        let layer = |l: LayerCache| LayerCache { cross: l.cross.map(keep), past: l.past.map(keep) };
         Self {
-            states: self.states.map(|states| states.select(0, rows.clone())),
-            layers: self
-                .layers
-                .into_iter()
-                .map(|l| LayerCache { cross: keep(l.cross), past: l.past.map(keep) })
-                .collect(),
+            beside: Beside {
+                states: self.beside.states.map(|states| states.select(0, rows.clone())),
+                gates: self.beside.gates.map(|gates| gates.select(rows.clone())),
+                padding: self.beside.padding.map(|mask| mask.select(0, rows.clone())),
+            },
+            layers: self.layers.into_iter().map(layer).collect(),
             length: self.length,
-            gates: self.gates.map(|gates| gates.select(rows.clone())),
             start: self.start.map(|start| start.select(0, rows.clone())),
-            padding: self.padding.map(|mask| mask.select(0, rows.clone())),
         }
     }
 
@@ -112,8 +116,8 @@ impl DecoderCache {
 
     /// Number of rows; `None` for a decoder without blocks.
     pub(super) fn batch(&self) -> Option<usize> {
-        let projected = self.layers.first().map(|layer| &layer.cross.key);
-        projected.or(self.states.as_ref()).map(|x| x.dims()[0])
+        let projected = self.layers.first().and_then(|layer| layer.cross.as_ref()).map(|memory| &memory.key);
+        projected.or(self.beside.states.as_ref()).map(|x| x.dims()[0])
     }
 
     /// Number of decoded tokens.
@@ -151,13 +155,25 @@ impl WhisperDecoder {
     /// Creates a cache for decoding from `encoder_states`, `[batch, time, d_model]`, with the adapters that `gates`
     /// selects.
     pub fn cache(&self, encoder_states: Tensor<3>, gates: Option<Gates>) -> DecoderCache {
-        DecoderCache { states: Some(encoder_states), layers: Vec::new(), length: 0, gates, start: None, padding: None }
+        let beside = Beside { gates, states: Some(encoder_states), padding: None };
+        DecoderCache { beside, layers: Vec::new(), length: 0, start: None }
     }
 
-    /// Projects the encoder's states once for every layer.
-    pub(super) fn project(&self, cache: &mut DecoderCache) {
-        let Some(states) = cache.states.take() else { return };
-        let cross = |layer: &DecoderLayer| layer.encoder_attn.key_value(states.clone(), cache.gates.as_ref());
+    /// Prepares attention to the encoder's states once for every layer.
+    pub(super) fn prepare(&self, cache: &mut DecoderCache) {
+        let Some(states) = cache.beside.states.as_ref().filter(|_| cache.layers.is_empty()) else { return };
+        let devices = [states.device(), self.embed_tokens.weight.val().device()];
+        if cache.beside.gates.is_some() || !devices.iter().all(prefers_states) {
+            return self.project(cache);
+        }
+        cache.layers = self.layers.iter().map(|_| LayerCache { cross: None, past: None }).collect();
+    }
+
+    /// Projects the encoder's states for every layer.
+    fn project(&self, cache: &mut DecoderCache) {
+        let Some(states) = cache.beside.states.take() else { return };
+        let gates = cache.beside.gates.as_ref();
+        let cross = |layer: &DecoderLayer| Some(layer.encoder_attn.key_value(states.clone(), gates));
         cache.layers = self.layers.iter().map(|layer| LayerCache { cross: cross(layer), past: None }).collect();
     }
 
@@ -166,11 +182,11 @@ impl WhisperDecoder {
     /// # Panics
     /// If the sequence grows beyond `max_target_positions`.
     pub fn forward(&self, ids: Tensor<2, Int>, cache: &mut DecoderCache) -> Tensor<3> {
-        self.project(cache);
+        self.prepare(cache);
         let tokens = ids.dims()[1];
         let mut x = self.embed(ids, cache);
         for (layer, layer_cache) in self.layers.iter().zip(&mut cache.layers) {
-            x = layer.forward(x, layer_cache, cache.padding.as_ref(), cache.gates.as_ref());
+            x = layer.forward(x, layer_cache, &cache.beside);
         }
         cache.length += tokens;
         self.layer_norm.forward(x)
@@ -182,10 +198,11 @@ impl WhisperDecoder {
     /// # Panics
     /// If the sequence is longer than `max_target_positions`.
     pub fn forward_all(&self, ids: Tensor<2, Int>, mut cache: DecoderCache) -> Tensor<3> {
-        let Some(states) = cache.states.take() else { return self.forward(ids, &mut cache) };
+        if !cache.layers.is_empty() {
+            return self.forward(ids, &mut cache);
+        }
         let x = self.embed(ids, &cache);
-        let beside = Beside { gates: cache.gates, states: Some(states), padding: cache.padding };
-        let x = checkpointing::run(&self.layers, x, &beside, self.checkpointing, DecoderLayer::forward_all);
+        let x = checkpointing::run(&self.layers, x, &cache.beside, self.checkpointing, DecoderLayer::forward_all);
         self.layer_norm.forward(x)
     }
 
@@ -201,14 +218,15 @@ impl WhisperDecoder {
         let last = heads.iter().map(|(layer, _)| *layer).max().unwrap_or_default();
         let layers = self.layers.iter().zip(&mut cache.layers).take(last + 1);
         for (index, (layer, layer_cache)) in layers.enumerate() {
-            x = layer.attend(x, layer_cache, None);
+            x = layer.attend(x, layer_cache, cache.beside.gates.as_ref());
             let own = heads.iter().filter(|(of, head)| *of == index && *head < layer.encoder_attn.heads());
             let own: Vec<usize> = own.map(|(_, head)| *head).collect();
-            if !own.is_empty() {
+            if let Some(memory) = layer_cache.cross.as_ref().filter(|_| !own.is_empty()) {
                 let h = layer.encoder_attn_layer_norm.forward(x.clone());
-                found.push(layer.encoder_attn.weights(h, &layer_cache.cross, &own));
+                found.push(layer.encoder_attn.weights(h, memory, &own, cache.beside.gates.as_ref()));
             }
-            x = layer.feed(layer.attend_across(x, layer_cache, cache.padding.as_ref(), None), None);
+            x = layer.attend_across(x, layer_cache.cross.as_ref(), &cache.beside);
+            x = layer.feed(x, cache.beside.gates.as_ref());
         }
         Tensor::cat(found, 1)
     }
@@ -253,20 +271,17 @@ impl DecoderLayer {
 
     /// Runs the block on a whole sequence with the encoder's states.
     fn forward_all(&self, x: Tensor<3>, beside: &Beside) -> Tensor<3> {
-        let states = beside.states.clone().expect("a decoder attends to an encoder's states");
-        let cross = self.encoder_attn.key_value(states, beside.gates.as_ref());
-        self.forward(x, &mut LayerCache { cross, past: None }, beside.padding.as_ref(), beside.gates.as_ref())
+        self.forward(x, &mut LayerCache { cross: Some(self.projected(beside)), past: None }, beside)
     }
 
-    fn forward(
-        &self,
-        x: Tensor<3>,
-        cache: &mut LayerCache,
-        padding: Option<&Tensor<2, Bool>>,
-        gates: Option<&Gates>,
-    ) -> Tensor<3> {
-        let x = self.attend(x, cache, gates);
-        self.feed(self.attend_across(x, cache, padding, gates), gates)
+    fn forward(&self, x: Tensor<3>, cache: &mut LayerCache, beside: &Beside) -> Tensor<3> {
+        let x = self.attend(x, cache, beside.gates.as_ref());
+        self.feed(self.attend_across(x, cache.cross.as_ref(), beside), beside.gates.as_ref())
+    }
+
+    /// Returns keys and values of the encoder's states.
+    fn projected(&self, beside: &Beside) -> KeyValue {
+        self.encoder_attn.key_value(states(beside), beside.gates.as_ref())
     }
 
     /// Adds the self-attention over the cache's tokens and these.
@@ -282,20 +297,104 @@ impl DecoderLayer {
     }
 
     /// Adds the cross-attention over the encoder's states.
-    fn attend_across(
-        &self,
-        x: Tensor<3>,
-        cache: &LayerCache,
-        padding: Option<&Tensor<2, Bool>>,
-        gates: Option<&Gates>,
-    ) -> Tensor<3> {
+    fn attend_across(&self, x: Tensor<3>, projected: Option<&KeyValue>, beside: &Beside) -> Tensor<3> {
+        let (attention, padding, gates) = (&self.encoder_attn, beside.padding.as_ref(), beside.gates.as_ref());
         let h = self.encoder_attn_layer_norm.forward(x.clone());
-        residual_dropout(x, self.encoder_attn.cross(h, cache.cross.clone(), padding, gates), self.dropout)
+        let mixed = match projected {
+            Some(memory) => attention.cross(h, memory.clone(), padding, gates),
+            None if x.dims()[1] <= FEW_TOKENS => attention.to_states(h, states(beside), padding),
+            None => attention.cross(h, self.projected(beside), padding, gates),
+        };
+        residual_dropout(x, mixed, self.dropout)
     }
 
     /// Adds the feed-forward layers.
     fn feed(&self, x: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
         let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
         residual_dropout(x, self.fc2.forward_gated(dropout(h, self.activation_dropout), gates), self.dropout)
+    }
+}
+
+/// Returns the encoder's states, which a decoder always has until it has projected them.
+fn states(beside: &Beside) -> Tensor<3> {
+    beside.states.clone().expect("a decoder attends to an encoder's states")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frozen_dtype::{FrozenDtype, loaded_in};
+
+    const TIME: usize = 70;
+
+    fn decoder(device: &Device) -> WhisperDecoder {
+        undertone_ops::seed(5);
+        let config = WhisperConfig {
+            d_model: 24,
+            decoder_layers: 2,
+            decoder_attention_heads: 3,
+            decoder_ffn_dim: 32,
+            vocab_size: 20,
+            max_target_positions: 64,
+            init_std: 0.4,
+            ..Default::default()
+        };
+        WhisperDecoder::init(&config, device)
+    }
+
+    fn ids(rows: usize, tokens: usize, device: &Device) -> Tensor<2, Int> {
+        let ids: Vec<i64> = (0..rows * tokens).map(|i| (i * 7 % 20) as i64).collect();
+        Tensor::<1, Int>::from_ints(ids.as_slice(), device).reshape([rows, tokens])
+    }
+
+    /// Bits of the two ways differ, but not by more than their rounding.
+    fn assert_same(one: Tensor<3>, other: Tensor<3>) {
+        let worst: f32 = (one - other).abs().max().into_scalar();
+        assert!(worst < 1e-4, "{worst}");
+    }
+
+    #[test]
+    fn attention_to_states_equals_attention_to_their_keys_and_values() {
+        let device = Device::default();
+        let decoder = decoder(&device);
+        let states = undertone_ops::normal([3, TIME, 24], 1.0, &device);
+        let mask: Vec<bool> = (0..3 * TIME).map(|i| i % TIME >= [TIME, 31, 2][i / TIME]).collect();
+        let mask = Tensor::<1, Bool>::from_bool(mask.as_slice(), &device).reshape([3, TIME]);
+        for padded in [false, true] {
+            let cache = decoder.cache(states.clone(), None);
+            let mut as_they_are = if padded { cache.with_padding(mask.clone()) } else { cache };
+            let mut projected = as_they_are.clone();
+            decoder.prepare(&mut as_they_are);
+            decoder.project(&mut projected);
+            let ways = [&as_they_are, &projected].map(|cache| cache.layers[0].cross.is_none());
+            assert_eq!(ways, [prefers_states(&device), false]);
+            // Few tokens, many, and one; then rows that leave, come twice, and change places.
+            for tokens in [2, FEW_TOKENS + 1, 1] {
+                let ids = ids(3, tokens, &device);
+                let [one, other] = [&mut as_they_are, &mut projected].map(|cache| decoder.forward(ids.clone(), cache));
+                assert_same(one, other);
+            }
+            let rows = Tensor::<1, Int>::from_ints([2, 0, 2, 1], &device);
+            let [one, other] = [as_they_are, projected].map(|cache| {
+                let mut cache = cache.select(rows.clone());
+                assert_eq!(cache.batch(), Some(4));
+                decoder.forward(ids(4, 1, &device), &mut cache)
+            });
+            assert_same(one, other);
+        }
+    }
+
+    #[test]
+    fn a_decoder_that_is_held_in_half_precision_attends_to_the_states_as_well() {
+        let device = Device::default();
+        let states = undertone_ops::normal([2, TIME, 24], 1.0, &device);
+        for dtype in [FrozenDtype::Bf16, FrozenDtype::F16] {
+            let held = loaded_in(dtype, || decoder(&device));
+            let mut as_they_are = held.cache(states.clone(), None);
+            let mut projected = as_they_are.clone();
+            held.project(&mut projected);
+            let [one, other] = [&mut as_they_are, &mut projected].map(|cache| held.forward(ids(2, 3, &device), cache));
+            assert_same(one, other);
+        }
     }
 }

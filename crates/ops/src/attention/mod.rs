@@ -1,6 +1,7 @@
 //! Scaled-dot-product attention.
 
 mod composed;
+mod states;
 
 #[cfg(feature = "cube")]
 use crate::capacity::shared_memory;
@@ -18,6 +19,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{Bool, Tensor};
 use composed::Composed;
+pub use states::{prefers_states, state_attention};
 use std::sync::Arc;
 use undertone_kernels::attention as kernels;
 

@@ -1,7 +1,7 @@
 //! Live transcription with a reader.
 
 use crate::transcriber::Transcriber;
-use crate::transcript::Segment;
+use crate::transcript::{Segment, text};
 
 /// Live transcription of what a reader gives the model: as soon as transcriptions agree.
 pub struct LiveReader<'a> {
@@ -14,8 +14,8 @@ pub struct LiveReader<'a> {
     shared: usize,
     /// Returned characters of the audio that is kept.
     given: Vec<char>,
-    /// Last two transcriptions of the audio.
-    last: [Vec<char>; 2],
+    /// Last two transcriptions of the audio, with confidences.
+    last: [Vec<(char, f32)>; 2],
     begins_word: bool,
     least_confidence: f32,
 }
@@ -59,8 +59,8 @@ impl<'a> LiveReader<'a> {
 
     /// Returns the end of the last transcription, on which the ones before do not agree yet.
     pub fn partial(&self) -> String {
-        let (known, _) = matching_prefix(&self.given, &self.last[0]);
-        self.last[0][known..].iter().collect()
+        let (known, _) = matching_prefix(&self.given, &characters(&self.last[0]));
+        text(&self.last[0][known..], self.least_confidence)
     }
 
     pub fn finish(mut self) -> String {
@@ -94,7 +94,7 @@ impl<'a> LiveReader<'a> {
     /// before, and the number of returned characters that come after them.
     fn settle(&mut self, length: usize) -> (String, usize) {
         let read = self.transcriber.segment(&self.audio, 0..length, self.begins_word);
-        let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
+        let characters = characters(&read.characters);
         let (known, changes) = matching_prefix(&self.given, &characters);
         let (covered, changes_ahead) = matching_prefix(&characters, &self.given);
         if changes_ahead < changes {
@@ -109,13 +109,15 @@ impl<'a> LiveReader<'a> {
         let reader = self.transcriber.reader();
         let Some(end) = reader.and_then(|reader| reader.complete(&self.audio)) else { return String::new() };
         let read = self.transcriber.segment(&self.audio, 0..end, self.begins_word);
-        let characters: Vec<char> = read.characters.iter().map(|(character, _)| *character).collect();
-        let same = |before: &Vec<char>| characters.iter().zip(before).take_while(|(now, before)| now == before).count();
+        let characters = characters(&read.characters);
+        let same = |before: &Vec<(char, f32)>| {
+            characters.iter().zip(before).take_while(|(now, (before, _))| *now == before).count()
+        };
         let same = self.last.iter().map(same).min().unwrap_or_default();
         let agreed = characters[..same].iter().rposition(|character| *character != ' ').map_or(0, |last| last + 1);
         let (known, _) = matching_prefix(&self.given, &characters[..agreed]);
         self.last.swap(0, 1);
-        self.last[0] = characters;
+        self.last[0].clone_from(&read.characters);
         self.give(Segment { characters: read.characters[known..agreed].to_vec(), ..read })
     }
 
@@ -125,10 +127,14 @@ impl<'a> LiveReader<'a> {
             return String::new();
         }
         let begins_word = self.given.is_empty() && self.begins_word;
-        self.given.extend(new.characters.iter().map(|(character, _)| *character));
+        self.given.extend(characters(&new.characters));
         let text = new.text(self.least_confidence);
         if begins_word { format!(" {text}") } else { text }
     }
+}
+
+fn characters(read: &[(char, f32)]) -> Vec<char> {
+    read.iter().map(|(character, _)| *character).collect()
 }
 
 /// Returns the length of the prefix of `read` that corresponds to the returned characters `given`, and its edit
@@ -226,6 +232,22 @@ mod tests {
         let expected = live(&transcriber, &audio, 4_000);
         for block in [313, 16_000, 70_001, audio.len()] {
             assert_eq!(live(&transcriber, &audio, block), expected, "{block}");
+        }
+    }
+
+    #[test]
+    fn doubtful_characters_are_hidden_before_they_settle_as_they_are_after() {
+        let (transcriber, audio) = (transcriber(), sent(MESSAGES[0], 20.0, 6.0, 9));
+        // None is surer than certain.
+        let mut live = LiveTranscriber::new(&transcriber, 1.1);
+        let (mut text, mut partial) = (String::new(), String::new());
+        for block in audio.chunks(4_000) {
+            text.push_str(&live.push(block));
+            partial.push_str(&live.partial());
+        }
+        text.push_str(&live.finish());
+        for text in [text, partial] {
+            assert!(text.contains('_') && text.chars().all(|c| c == '_' || c == ' '), "{text}");
         }
     }
 

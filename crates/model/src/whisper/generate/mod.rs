@@ -50,8 +50,8 @@ impl WhisperDecoder {
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
     ) -> Vec<Generated> {
-        // Before rows branch into beams, which share the projected states.
-        self.project(&mut cache);
+        // Before rows branch into beams, which share what is prepared.
+        self.prepare(&mut cache);
         let batch = cache.batch().unwrap_or(prompts.len());
         let prompt_length = prompts.first().map_or(0, Vec::len);
         assert!(

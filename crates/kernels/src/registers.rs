@@ -1,0 +1,162 @@
+//! Registers of AVX2 and AVX-512 behind one name, for kernels that are written once for both.
+#![allow(unsafe_code)]
+
+use half::{bf16, f16};
+use std::arch::x86_64::*;
+
+/// Register of f32 numbers. Its functions need the features of its instruction set.
+pub(crate) trait Register: Copy {
+    const LANES: usize;
+    unsafe fn zero() -> Self;
+    /// A number in every lane.
+    unsafe fn splat(x: f32) -> Self;
+    /// Reads [`LANES`](Self::LANES) numbers at any address.
+    unsafe fn load(from: *const f32) -> Self;
+    /// Writes all lanes to any address.
+    unsafe fn store(self, to: *mut f32);
+    /// As [`load`](Self::load), of wider numbers than there are in memory.
+    unsafe fn load_bf16(from: *const bf16) -> Self;
+    /// As [`load_bf16`](Self::load_bf16).
+    unsafe fn load_f16(from: *const f16) -> Self;
+    /// Returns `a · b + c`.
+    unsafe fn fma(a: Self, b: Self, c: Self) -> Self;
+    /// Sums of its quarters or halves.
+    unsafe fn fold(self) -> __m128;
+}
+
+impl Register for __m512 {
+    const LANES: usize = 16;
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller guarantees the features, here and below.
+        unsafe { _mm512_setzero_ps() }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller guarantees that the numbers may be read.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller guarantees that the numbers may be written.
+        unsafe { _mm512_storeu_ps(to, self) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: as above. The bits of bf16 are the upper ones of f32.
+        unsafe {
+            let numbers = _mm256_loadu_si256(from.cast());
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(numbers)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn fold(self) -> __m128 {
+        // SAFETY: as above.
+        unsafe { _mm256_add_ps(_mm512_castps512_ps256(self), _mm512_extractf32x8_ps::<1>(self)).fold() }
+    }
+}
+
+impl Register for __m256 {
+    const LANES: usize = 8;
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller guarantees the features, here and below.
+        unsafe { _mm256_setzero_ps() }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller guarantees that the numbers may be read.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller guarantees that the numbers may be written.
+        unsafe { _mm256_storeu_ps(to, self) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        // SAFETY: as above. The bits of bf16 are the upper ones of f32.
+        unsafe {
+            let numbers = _mm_loadu_si128(from.cast());
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(numbers)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self, b: Self, c: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn fold(self) -> __m128 {
+        // SAFETY: as above.
+        unsafe { _mm_add_ps(_mm256_castps256_ps128(self), _mm256_extractf128_ps::<1>(self)) }
+    }
+}
+
+/// Number of a weight.
+pub(crate) trait Number: Copy {
+    /// Reads as many numbers as `V` has lanes. It needs the features of `V`.
+    unsafe fn load<V: Register>(from: *const Self) -> V;
+    fn wide(self) -> f32;
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    unsafe fn load<V: Register>(from: *const Self) -> V {
+        // SAFETY: the caller guarantees that the numbers may be read, and the features, here and below.
+        unsafe { V::load(from) }
+    }
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self
+    }
+}
+
+impl Number for bf16 {
+    #[inline(always)]
+    unsafe fn load<V: Register>(from: *const Self) -> V {
+        // SAFETY: as above.
+        unsafe { V::load_bf16(from) }
+    }
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+impl Number for f16 {
+    #[inline(always)]
+    unsafe fn load<V: Register>(from: *const Self) -> V {
+        // SAFETY: as above.
+        unsafe { V::load_f16(from) }
+    }
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self.to_f32()
+    }
+}
