@@ -72,6 +72,26 @@ fn recordings_that_all_break_end_a_run_that_is_under_way() {
     assert_eq!(bad_samples(&place)["samples"], 12, "the run has a checkpoint, and so its list stays");
 }
 
+#[test]
+fn a_run_that_keeps_its_encoders_states_goes_on_to_the_same_bits() {
+    let set = |text: &'static str| ["--set", text];
+    let settings =
+        [set("model.trainable=decoder"), set("data.pad=window"), set("data.cache={what: encoder, dir: kept}")].concat();
+    let whole = train(&place(), 12, &settings);
+    let place = place();
+    train(&place, 5, &settings);
+    let resumed = train(&place, 12, &[&settings[..], &["--resume"]].concat());
+    assert_eq!(resumed.0, whole.0);
+    // Another run finds what this one kept.
+    let again = train(&place, 12, &[&settings[..], &["--set", "run.overwrite=true"]].concat());
+    assert_eq!(again, whole);
+    let args = ["train", "--config", "tiny.yaml", "--set", "run.overwrite=true"];
+    let refused = place.run(&[&args[..], &SKIP, &settings, &["--set", "model.trainable=all"]].concat());
+    refused.assert_refusal(&["`data.cache.what: encoder`", "`encoder.", "`model.trainable: decoder`"]);
+    let refused = place.run(&[&["data", "cache", "--config", "tiny.yaml"], &settings[..]].concat());
+    refused.assert_refusal(&["`data.cache.what: encoder`", "first epoch"]);
+}
+
 /// What `bad_samples.json` says.
 fn bad_samples(place: &Place) -> serde_json::Value {
     let record = std::fs::read_to_string(place.path("runs/tiny/bad_samples.json")).expect("a record");

@@ -3,6 +3,7 @@
 use crate::backbone::{SpeechBackbone, SpeechTargets};
 use crate::{Pad, SampleAudio, SampleFacts, SpeechSample};
 use undertone_data::augment::Augment;
+use undertone_data::cache::{Key, States};
 use undertone_data::features::{FeatureError, LogMel};
 use undertone_data::loader::{Collate, SampleError};
 
@@ -15,8 +16,10 @@ pub struct SpeechBatch {
     pub texts: Vec<String>,
     /// What else is known about the samples.
     pub facts: Vec<SampleFacts>,
-    /// Log-mel features, `[batch, bins, frames]`.
+    /// Log-mel features, `[batch, bins, frames]`, without the rows whose states are known.
     pub mel: Vec<f32>,
+    /// States of a frozen encoder, if they are kept.
+    pub states: Option<Vec<RowStates>>,
     /// Number of mel bins.
     pub bins: usize,
     /// Number of frames of 10 ms.
@@ -39,7 +42,21 @@ pub struct SpeechBatch {
     pub draw: u64,
 }
 
+/// Last states of a frozen encoder for a row of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowStates {
+    /// Known from the cache.
+    Known(States),
+    /// To be computed; and kept, if there is a key.
+    Missing(Option<Key>),
+}
+
 impl SpeechBatch {
+    /// Number of rows of [`mel`](Self::mel).
+    pub fn mel_rows(&self) -> usize {
+        self.mel.len() / (self.bins * self.frames).max(1)
+    }
+
     /// Returns the reference texts as tokens.
     pub fn targets(&self) -> SpeechTargets<'_> {
         SpeechTargets { tokens: self.tokens, inputs: &self.inputs, labels: &self.labels }
@@ -93,11 +110,14 @@ impl Collate<SpeechSample> for SpeechCollate {
             Pad::Window => self.window,
         };
         let (bins, frames) = (self.log_mel.bins(), LogMel::frames(samples));
-        let mut mel = vec![0.0; items.len() * bins * frames];
-        for (sample, out) in items.iter().zip(mel.chunks_mut(bins * frames)) {
+        let computed: Vec<&SpeechSample> =
+            items.iter().filter(|sample| !matches!(sample.heard, SampleAudio::States(_))).collect();
+        let mut mel = vec![0.0; computed.len() * bins * frames];
+        for (sample, out) in computed.iter().zip(mel.chunks_mut(bins * frames)) {
             match &sample.heard {
                 SampleAudio::Audio(audio) => self.log_mel.features_padded_into(audio, samples, out)?,
                 SampleAudio::Features(mel) => mel.pad_into(frames, out),
+                SampleAudio::States(_) => {}
             }
             if let Some(augment) = &self.augment {
                 let valid = LogMel::frames(sample.heard.samples());
@@ -145,13 +165,29 @@ impl Collate<SpeechSample> for SpeechCollate {
             tokens,
             alignment,
             draw,
+            states: states_of(items),
         })
     }
 
     fn bytes(batch: &SpeechBatch) -> usize {
         let alignment = batch.alignment.as_ref().map_or(0, |(a, b)| a.len() + b.len());
-        4 * batch.mel.len() + 8 * (batch.inputs.len() + batch.labels.len() + alignment)
+        let known = |row: &RowStates| match row {
+            RowStates::Known(states) => states.data.len(),
+            RowStates::Missing(_) => 0,
+        };
+        let states: usize = batch.states.iter().flatten().map(known).sum();
+        4 * (batch.mel.len() + states) + 8 * (batch.inputs.len() + batch.labels.len() + alignment)
     }
+}
+
+/// Returns the states of samples; `None` if there are none, and none are to be kept.
+fn states_of(items: Vec<SpeechSample>) -> Option<Vec<RowStates>> {
+    let row = |sample: SpeechSample| match sample.heard {
+        SampleAudio::States(states) => RowStates::Known(states),
+        SampleAudio::Audio(_) | SampleAudio::Features(_) => RowStates::Missing(sample.states),
+    };
+    let rows: Vec<RowStates> = items.into_iter().map(row).collect();
+    rows.iter().any(|row| *row != RowStates::Missing(None)).then_some(rows)
 }
 
 #[cfg(test)]
@@ -165,6 +201,7 @@ mod tests {
         SpeechSample {
             name: "s".into(),
             heard: SampleAudio::Audio(vec![0.1; audio]),
+            states: None,
             text: String::new(),
             tokens,
             prompt: 2,

@@ -353,6 +353,12 @@ pub enum RunError {
     /// There is no cache to fill, because it is off.
     #[error("`data.cache.what` is off, so there is no cache: set it to `audio` or `features`")]
     CacheOff,
+    /// The cache is filled by training.
+    #[error(
+        "`data.cache.what: encoder` keeps what the encoder makes of recordings, which the first epoch of training computes \
+         anyway: start the training"
+    )]
+    FilledByTraining,
     /// There are no recordings to cache.
     #[error("`data.cache` keeps what is read of recordings, and all training and validation data is synthesised")]
     NothingToCache,

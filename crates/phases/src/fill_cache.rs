@@ -28,8 +28,10 @@ pub struct Filled {
 /// # Errors
 /// When the cache is off, or the data cannot be used. Samples that cannot be read are listed in the result instead.
 pub fn fill_cache(experiment: &Experiment, progress: &dyn Progress) -> Result<Filled, RunError> {
-    if experiment.data.cache.what() == CacheWhat::Off {
-        return Err(RunError::CacheOff);
+    match experiment.data.cache.what() {
+        CacheWhat::Off => return Err(RunError::CacheOff),
+        CacheWhat::Encoder => return Err(RunError::FilledByTraining),
+        CacheWhat::Audio | CacheWhat::Features => {}
     }
     let mut experiment = experiment.clone();
     // An accelerator is only useful if the model has to transcribe recordings for alignment.

@@ -46,7 +46,7 @@ mod vocabulary;
 mod work;
 
 pub use alignment::Alignment;
-pub use batch::{SpeechBatch, SpeechCollate};
+pub use batch::{RowStates, SpeechBatch, SpeechCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
     AlignmentConfig, ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig,

@@ -7,7 +7,7 @@ use undertone::kernels::roofline;
 use undertone::ops::{
     AdafactorRule, AdamWRule, AttentionOptions, DeviceSpec, FactoredMoments, Kernels, Moments, attention, conv1d,
     embedding, gelu, layer_norm, linear, linear_cross_entropy, lora_bank, normal, residual_dropout, set_kernels,
-    uniform,
+    state_attention, uniform,
 };
 use undertone_cli::Failure;
 use undertone_cli::say;
@@ -124,6 +124,9 @@ fn cases(batch: usize, device: &Device) -> Vec<Case> {
         cases.push(few_rows_case([rows, 4 * D, D], device));
         cases.push(few_rows_case([rows, D, VOCABULARY], device));
     }
+    for batch in [1, 16] {
+        cases.push(states_case(batch, device));
+    }
     cases
 }
 
@@ -175,6 +178,22 @@ fn few_rows_case([rows, d_in, d_out]: [usize; 3], device: &Device) -> Case {
             for _ in 0..times {
                 std::hint::black_box(linear(x.clone(), weight.clone(), None));
             }
+        }),
+    }
+}
+
+/// Cross-attention of one token without gradients. The composed body projects keys and values first, which a decoder would
+/// keep.
+fn states_case(batch: usize, device: &Device) -> Case {
+    let (query, states) = (normal([batch, 1, D], 0.1, device), normal([batch, TIME, D], 1.0, device));
+    let projections = [(); 2].map(|()| normal([D, D], 0.05, device));
+    Case {
+        name: "attention to states, forward",
+        shape: format!("[{batch}, 1, {D}] over {TIME}"),
+        work: Work::Bytes(4.0 * (batch * TIME * D) as f64),
+        run: Box::new(move || {
+            let projections = projections.clone();
+            std::hint::black_box(state_attention(query.clone(), states.clone(), projections, HEADS, None));
         }),
     }
 }

@@ -3,10 +3,11 @@
 //! | bytes  |                                                                             |
 //! |--------|-----------------------------------------------------------------------------|
 //! | 0..4   | a magic number, which also shows the byte order                             |
-//! | 4..8   | content: 1 audio, 2 features                                                |
-//! | 8..16  | values (audio) or mel bins (features)                                       |
-//! | 16..24 | 1 (audio) or frames (features)                                              |
-//! | 24..28 | audio: its exponent e, where a value is the integer stored × 2⁻ᵉ            |
+//! | 4..8   | content: 1 audio, 2 features, 3 states                                      |
+//! | 8..16  | values (audio), mel bins (features) or positions (states)                   |
+//! | 16..24 | 1 (audio), frames (features) or the width of a state                        |
+//! | 24..28 | audio: its exponent e, where a value is the integer stored × 2⁻ᵉ;           |
+//! |        | states: the number of audio samples                                         |
 //! | 28..60 | the key: a file under another key's name is no entry                        |
 //! | 60..64 | CRC-32C of the values, then of the bytes before these                       |
 //!
@@ -24,11 +25,25 @@ pub(super) const HEADER: usize = 64;
 /// An arbitrary number that no other file starts with, and that differs when its bytes are reversed.
 const MAGIC: u32 = 0x554e_6331;
 
-/// Types that the cache can hold: audio (`Vec<f32>`) and features ([`Mel`]). No other type implements this.
+/// Types that the cache can hold: audio (`Vec<f32>`), features ([`Mel`]) and [`States`]. No other type implements this.
 pub trait Entry: Sized + sealed::Encode {}
 
 impl Entry for Vec<f32> {}
 impl Entry for Mel {}
+impl Entry for States {}
+
+/// Last states of an encoder for one recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct States {
+    /// Length of the recording in samples at 16 kHz.
+    pub samples: u32,
+    /// Positions: rows of `data`.
+    pub positions: usize,
+    /// Width of a state: columns of `data`.
+    pub d_model: usize,
+    /// The values, `[positions, d_model]`, row after row.
+    pub data: Vec<f32>,
+}
 
 /// An entry as it is on disk, apart from key and checksum.
 #[derive(Debug, PartialEq)]
@@ -55,26 +70,45 @@ impl sealed::Encode for Mel {
     const KIND: u32 = 2;
 
     fn encode(&self) -> Result<Record, CacheError> {
-        if self.bins.checked_mul(self.frames) != Some(self.data.len()) {
-            return Err(CacheError::Shape { given: self.data.len(), rows: self.bins, columns: self.frames });
-        }
-        let mut values = vec![0; self.data.len()];
-        values.reinterpret_cast_mut::<f16>().convert_from_f32_slice(&self.data);
-        // 65 520 and above round to infinity. An exponent of all ones is infinity or NaN.
-        let exponent = f16::INFINITY.to_bits();
-        if values.iter().fold(false, |found, bits| found | (bits & exponent == exponent)) {
-            let lost = |bits: &u16| bits & exponent == exponent;
-            let at = values.iter().position(lost).unwrap_or_default();
-            return Err(CacheError::Value { what: "features", at, value: self.data[at] });
-        }
+        let values = halved("features", &self.data, [self.bins, self.frames])?;
         Ok(Record { kind: Self::KIND, shape: [self.bins as u64, self.frames as u64], exponent: 0, values })
     }
 
     fn decode(record: &Record) -> Self {
-        let mut data = vec![0.0; record.values.len()];
-        record.values.reinterpret_cast::<f16>().convert_to_f32_slice(&mut data);
-        Self { bins: record.shape[0] as usize, frames: record.shape[1] as usize, data }
+        Self { bins: record.shape[0] as usize, frames: record.shape[1] as usize, data: record.widened() }
     }
+}
+
+impl sealed::Encode for States {
+    const KIND: u32 = 3;
+
+    fn encode(&self) -> Result<Record, CacheError> {
+        let values = halved("encoder's states", &self.data, [self.positions, self.d_model])?;
+        let shape = [self.positions as u64, self.d_model as u64];
+        Ok(Record { kind: Self::KIND, shape, exponent: self.samples as i32, values })
+    }
+
+    fn decode(record: &Record) -> Self {
+        let [positions, d_model] = record.shape.map(|side| side as usize);
+        Self { samples: record.exponent as u32, positions, d_model, data: record.widened() }
+    }
+}
+
+/// Returns a matrix in f16.
+fn halved(what: &'static str, data: &[f32], [rows, columns]: [usize; 2]) -> Result<Vec<u16>, CacheError> {
+    if rows.checked_mul(columns) != Some(data.len()) {
+        return Err(CacheError::Shape { given: data.len(), rows, columns });
+    }
+    let mut values = vec![0; data.len()];
+    values.reinterpret_cast_mut::<f16>().convert_from_f32_slice(data);
+    // 65 520 and above round to infinity. An exponent of all ones is infinity or NaN.
+    let exponent = f16::INFINITY.to_bits();
+    if values.iter().fold(false, |found, bits| found | (bits & exponent == exponent)) {
+        let lost = |bits: &u16| bits & exponent == exponent;
+        let at = values.iter().position(lost).unwrap_or_default();
+        return Err(CacheError::Value { what, at, value: data[at] });
+    }
+    Ok(values)
 }
 
 /// 2¹²⁶ times full scale: beyond it, rounding to 16 bits could give infinity.
@@ -146,6 +180,13 @@ impl Record {
             && header[28..60] == key.bytes()[..]
             && shape[0].checked_mul(shape[1]) == Some(values.len() as u64);
         whole.then(|| Self { kind: word(4), shape, exponent: word(24) as i32, values })
+    }
+
+    /// Returns the values of a matrix in f16.
+    fn widened(&self) -> Vec<f32> {
+        let mut data = vec![0.0; self.values.len()];
+        self.values.reinterpret_cast::<f16>().convert_to_f32_slice(&mut data);
+        data
     }
 
     /// Encodes a value.

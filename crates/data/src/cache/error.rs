@@ -31,7 +31,7 @@ pub enum CacheError {
          repair the sample, or switch the cache off with `what: off`"
     )]
     Value {
-        /// Features or audio.
+        /// Features, audio or states.
         what: &'static str,
         /// Index of the value in the data.
         at: usize,

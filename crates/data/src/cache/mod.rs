@@ -1,12 +1,12 @@
-//! On-disk cache for results that are slow to compute per sample, between epochs and runs: decoded audio or log-mel
-//! features.
+//! On-disk cache for results that are slow to compute per sample, between epochs and runs: decoded audio, log-mel
+//! features, or what a frozen encoder makes of them.
 //!
 //! An entry is one file in one of 256 folders, named after a [`Key`] of everything it depends on. It has 16 bits per
 //! value, no padding, and a checksum. Writes are atomic (a temporary file that is renamed), so a process killed at any
 //! moment leaves an entry whole or absent, and any number of processes may share the folder without a lock. A damaged
 //! entry is detected, removed and computed again.
 //!
-//! **Rounding.** Features are `f16`. Audio is 16-bit integers times one power of two per clip: 16-bit recordings are
+//! **Rounding.** Features and states are `f16`. Audio is 16-bit integers times one power of two per clip: 16-bit recordings are
 //! restored bit for bit, and others with 15 to 16 bits relative to their own peak, where `f16` would have 11 per
 //! sample. Values that [`Cache::get_or_compute`] has just computed pass through the same rounding, so that a sample has
 //! the same bits whether or not it came from the cache.
@@ -39,7 +39,7 @@ use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
 pub use config::{CacheConfig, CacheWhat};
-pub use entry::Entry;
+pub use entry::{Entry, States};
 pub use error::CacheError;
 pub use key::Key;
 pub use stats::{CacheCounts, CacheUsage};
@@ -133,7 +133,14 @@ impl Cache {
         if let Some(value) = self.get(key) {
             return Ok(value);
         }
-        let record = Record::of(&compute()?)?;
+        Ok(self.keep(key, &compute()?)?)
+    }
+
+    /// Writes the entry, as [`put`](Self::put) does, and returns its value, rounded.
+    ///
+    /// Fails on values that the cache cannot hold.
+    pub fn keep<T: Entry>(&self, key: &Key, value: &T) -> Result<T, CacheError> {
+        let record = Record::of(value)?;
         self.write(key, &record);
         Ok(record.decode())
     }

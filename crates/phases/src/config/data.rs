@@ -73,7 +73,7 @@ pub struct DataConfig {
     pub pack: bool,
     /// Augmentation of training samples, different in every epoch.
     pub augment: AugmentConfig,
-    /// Cache of decoded audio or features between epochs.
+    /// Cache of decoded audio, of features, or of what a frozen encoder makes of them, between epochs.
     pub cache: CacheConfig,
 }
 
@@ -187,7 +187,7 @@ impl DataConfig {
         let kept = self.cache.what() != CacheWhat::Off || self.long_audio == LongAudio::Align;
         ensure(
             kept || self.cache.dir().is_none(),
-            || "`data.cache.what` is off, so that `data.cache.dir` has no effect: set the one to `audio` or `features`, or leave the other out",
+            || "`data.cache.what` is off, so that `data.cache.dir` has no effect: set the one to `audio`, `features` or `encoder`, or leave the other out",
         )?;
         let temperature = self.source_temperature;
         ensure(temperature.is_finite() && temperature > 0.0, || {
@@ -198,13 +198,7 @@ impl DataConfig {
             temperature == 1.0 || is_mixed,
             || "`data.source_temperature` is for a list of sources without weights: leave it out",
         )?;
-        for (key, changes) in [("augment", self.augment.changes_audio()), ("pack", self.pack)] {
-            ensure(!(changes && self.cache.what() == CacheWhat::Features), || {
-                format!(
-                    "`data.{key}` changes the audio, and `data.cache.what: features` keeps what was computed of it: keep `audio`"
-                )
-            })?;
-        }
+        self.validate_cache()?;
         let is_usual = self.max_bad_share == Self::default().max_bad_share;
         ensure(
             is_usual || self.on_bad_sample != OnBadSample::Stop,
@@ -219,6 +213,32 @@ impl DataConfig {
             source.validate_speech(false).map_err(|e| at(&format!(".{}", split.name()), &e))?;
         }
         Ok(splits.validate().map_err(|(split, e)| at(&format!(".{}", split.name()), &e))?)
+    }
+
+    /// Refuses a cache of what is different in every epoch.
+    fn validate_cache(&self) -> Result<(), String> {
+        let (what, masks) = (self.cache.what(), self.augment.spec_augment.p > 0.0);
+        let name = match what {
+            CacheWhat::Off | CacheWhat::Audio => return Ok(()),
+            CacheWhat::Features => "features",
+            CacheWhat::Encoder => "encoder",
+        };
+        for (key, changes) in [("augment", self.augment.changes_audio()), ("pack", self.pack)] {
+            ensure(!changes, || {
+                format!(
+                    "`data.{key}` changes the audio, and `data.cache.what: {name}` keeps what was computed of it: keep `audio`"
+                )
+            })?;
+        }
+        let of_encoder = what == CacheWhat::Encoder;
+        ensure(
+            !(of_encoder && masks),
+            || "`data.augment.spec_augment` masks features anew in every epoch, and `data.cache.what: encoder` keeps what the encoder makes of them: leave one of them out",
+        )?;
+        ensure(
+            !of_encoder || self.pad == Pad::Window,
+            || "`data.cache.what: encoder` needs `data.pad: window`: in shorter batches, what the encoder makes of a recording depends on the longest one beside it",
+        )
     }
 
     /// Returns the splits.

@@ -251,6 +251,26 @@ fn refusals_name_the_key_and_the_place() {
         ("data: {augment: {noise: {p: 1}}}", vec![], vec!["data.augment", "recordings"]),
         ("data: {cache: {what: audio}}", vec![], vec!["data.cache", "recordings"]),
         ("data: {cache: {dir: kept}}", vec![], vec!["`data.cache.dir`", "`data.cache.what` is off"]),
+        (
+            "data: {cache: {what: encoder}, train: {path: x}, valid: {path: y}}",
+            vec![],
+            vec!["`data.cache.what: encoder`", "`data.pad: window`"],
+        ),
+        (
+            "data: {cache: encoder, pad: window, augment: {spec_augment: {p: 1}}, train: {path: x}, valid: {path: y}}",
+            vec![],
+            vec!["`data.augment.spec_augment`", "encoder"],
+        ),
+        (
+            "data: {cache: encoder, pad: window, pack: true, train: {path: x}, valid: {path: y}}",
+            vec![],
+            vec!["`data.pack`", "`data.cache.what: encoder`"],
+        ),
+        (
+            "{loss: {alignment: {characters: 0.1}}, data: {cache: encoder, pad: window, train: [{path: x}, {synth: cw}], valid: {path: y}}}",
+            vec![],
+            vec!["`loss.alignment`", "`data.cache.what: encoder`"],
+        ),
         ("loss: {alignment: {elements_layer: 1}}", vec![], vec!["`loss.alignment.elements_layer`", "elements`"]),
         ("data: {train: {path: x.csv}}", vec![], vec!["`data.valid`", "`path`", "`part:`", "part_of_train: 0.05"]),
         ("data: {train: [{path: x.csv}, {synth: cw}]}", vec![], vec!["`data.valid`", "part_of_train: 0.05"]),

@@ -4,6 +4,7 @@ use super::error::ensure;
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
 use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split, Trainable};
+use undertone_data::cache::CacheWhat;
 use undertone_model::frozen::FrozenDtype;
 use undertone_tasks::HeadConfig;
 
@@ -68,6 +69,7 @@ impl Experiment {
             || "`loss.random_position` moves batches within the window, and `data.pad: window` fills it: choose one",
         )?;
         self.data.validate(self.seed)?;
+        self.validate_state_cache()?;
         let (trained, any) = self.recorded();
         self.data.validate_for(trained, any)?;
         if self.loss.alignment.is_on() {
@@ -90,6 +92,21 @@ impl Experiment {
             Some(key) => Err(format!("`{key}` is for runs with `tasks`, and there are none").into()),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a cache of the encoder's states where it changes, or where more than its last states is read.
+    fn validate_state_cache(&self) -> Result<(), String> {
+        if self.data.cache.what() != CacheWhat::Encoder {
+            return Ok(());
+        }
+        ensure(
+            self.tasks.is_empty(),
+            || "`data.cache.what: encoder` is for a run without `tasks`, whose adapters are in the encoder: keep `audio` or `features`",
+        )?;
+        ensure(
+            !self.loss.alignment.is_on(),
+            || "`loss.alignment` trains the encoder, and `data.cache.what: encoder` keeps what a frozen one makes of recordings: leave one of them out",
+        )
     }
 
     /// Returns whether any training sample is recorded rather than synthesised, and whether any sample at all is.

@@ -16,9 +16,10 @@ pub(super) fn ints(values: &[i64], device: &Device) -> Tensor<1, Int> {
     Tensor::from_ints(TensorData::from(values), device)
 }
 
-/// Returns the backbone's input and the padding mask of a batch, `[batch, positions]`, on `device`. Log-mel features
-/// are moved out of the batch. Speech begins at the encoder position `start`.
-pub(super) fn input(batch: &mut TaskBatch, start: usize, device: &Device) -> (BackboneInput, Tensor<2, Bool>) {
+/// Returns the backbone's [input](crate::run::batch::BatchInput::upload) and the padding mask of a batch,
+/// `[batch, positions]`, on `device`. Log-mel features are moved out of the batch. Speech begins at the encoder position
+/// `start`.
+pub(super) fn input(batch: &mut TaskBatch, start: usize, device: &Device) -> (Option<BackboneInput>, Tensor<2, Bool>) {
     let (rows, positions) = (batch.tasks.len(), batch.input.positions());
     let ended: Vec<bool> = batch.lengths.iter().flat_map(|n| (0..positions).map(move |i| i >= *n)).collect();
     let padding = Tensor::from_data(TensorData::new(ended, [rows, positions]), device);

@@ -1,7 +1,7 @@
 //! Samples of several tasks, and batches of them.
 
 use crate::work::{speech_work, text_work};
-use crate::{DataConfig, SampleFacts, SpeechBatch, SpeechCollate, SpeechSample};
+use crate::{DataConfig, RowStates, SampleFacts, SpeechBatch, SpeechCollate, SpeechSample};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::sync::Arc;
 use undertone_data::loader::{Collate, Dataset, Loader, MixtureError, Order, SampleError};
@@ -280,12 +280,15 @@ impl BatchInput {
         }
     }
 
-    /// Copies the backbone's input to `device`. Log-mel features begin at the backbone's position `start`. They are moved
-    /// out of the batch, which saves a copy of 30 MB for 32 windows.
-    pub fn upload(&mut self, start: usize, device: &Device) -> BackboneInput {
-        match self {
+    /// Copies the backbone's input to `device`; `None` if the states of all rows are known. Log-mel features begin at the
+    /// backbone's position `start`. They are moved out of the batch, which saves a copy of 30 MB for 32 windows.
+    pub fn upload(&mut self, start: usize, device: &Device) -> Option<BackboneInput> {
+        Some(match self {
             Self::Speech(batch) => {
-                let shape = [batch.names.len(), batch.bins, batch.frames];
+                let shape = [batch.mel_rows(), batch.bins, batch.frames];
+                if shape[0] == 0 {
+                    return None;
+                }
                 let mel = TensorData::new(std::mem::take(&mut batch.mel), shape);
                 BackboneInput::Mel(Tensor::from_data(mel, device), start)
             }
@@ -294,12 +297,17 @@ impl BatchInput {
                 let ids = |values: &[i64]| Tensor::from_data(TensorData::new(values.to_vec(), shape), device);
                 BackboneInput::Tokens(ids(&batch.ids), ids(&batch.type_ids))
             }
-        }
+        })
+    }
+
+    /// Returns the states of the rows, if those of a frozen encoder are kept.
+    pub fn states(&self) -> Option<&[RowStates]> {
+        self.speech().ok()?.states.as_deref()
     }
 
     /// Copies what heads read besides the backbone's states to `device`; `None` if they read nothing else.
-    pub fn upload_heads(&self, input: &BackboneInput, device: &Device) -> Option<HeadInputs> {
-        let (ids, _) = input.clone().tokens().ok()?;
+    pub fn upload_heads(&self, input: Option<&BackboneInput>, device: &Device) -> Option<HeadInputs> {
+        let (ids, _) = input?.clone().tokens().ok()?;
         Some(HeadInputs { ids, parts: self.text().ok()?.upload_parts(device) })
     }
 

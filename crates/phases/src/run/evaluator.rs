@@ -10,9 +10,11 @@ use super::scoring::{Answered, Asked, Scoring};
 use super::together::{SharedAnswers, Spoken, gather};
 use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
+use crate::speech::StateCache;
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::sync::Arc;
 use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::adapters::Gates;
@@ -43,6 +45,8 @@ pub struct Evaluator {
     pub(super) device: Device,
     /// Process group that shares the evaluation.
     pub(super) process_group: ProcessGroup,
+    /// Cache of the states of a frozen encoder.
+    pub(super) states: Option<Arc<StateCache>>,
 }
 
 impl Evaluator {
@@ -184,8 +188,8 @@ impl Evaluator {
     fn tap(&self, model: &TaskModel, batch: &mut TaskBatch) -> Result<(Tapped, Option<HeadInputs>), BoxError> {
         note_workload(Workload::Evaluation(batch.input.size()));
         let (input, padding) = input(batch, 0, &self.device);
-        let heads = batch.input.upload_heads(&input, &self.device);
-        Ok((model.tap(input, padding)?, heads))
+        let heads = batch.input.upload_heads(input.as_ref(), &self.device);
+        Ok((self.tapped(model, batch, input, padding, &self.device)?, heads))
     }
 
     /// Returns the gates of the adapters, and the task whose head answers each row.

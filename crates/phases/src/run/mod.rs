@@ -45,6 +45,7 @@ mod spec;
 mod speech;
 mod stage;
 mod stages;
+mod states;
 mod text;
 mod text_data;
 mod together;

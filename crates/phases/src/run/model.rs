@@ -4,6 +4,7 @@ use crate::AlignmentConfig;
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Device, Tensor};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use undertone_model::adaptable::{AdaptError, adapt, set_adapters_trainable};
 use undertone_model::adapters::{AdapterConfig, Gates};
 use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput};
@@ -150,12 +151,13 @@ impl TaskModel {
         Ok(Self { backbone, heads, router: None, alignment, tap, adapters, plain: false })
     }
 
-    /// Returns a model for fine-tuning a backbone. Its parameters stay trained or frozen as they are.
+    /// Returns a model for fine-tuning a backbone. Its parameters stay trained or frozen as they are. Its tap is behind all
+    /// blocks.
     pub fn plain(backbone: BoxedBackbone) -> Self {
         let is_whisper = backbone.downcast_ref::<Whisper>().is_some();
         let backbone = if is_whisper { backbone.renamed("whisper") } else { backbone };
-        let alignment = AlignmentHeads::none();
-        Self { backbone, heads: Vec::new(), router: None, alignment, tap: 0, adapters: 0, plain: true }
+        let (alignment, tap) = (AlignmentHeads::none(), backbone.block_count());
+        Self { backbone, heads: Vec::new(), router: None, alignment, tap, adapters: 0, plain: true }
     }
 
     /// Adds a newly initialised router over all heads.
@@ -169,9 +171,29 @@ impl TaskModel {
         if self.backbone.writes_text() {
             self.alignment = AlignmentHeads::init(config, classes, &self.backbone, device);
             // In a fine-tuned backbone nothing else reads the residual stream.
-            self.tap = if self.plain { self.alignment.elements_layer } else { self.tap };
+            if self.plain && self.alignment.element_head.is_some() {
+                self.tap = self.alignment.elements_layer;
+            }
         }
         self
+    }
+
+    /// Moves the tap up to the first block with adapters, if nothing but the blocks above reads the states there.
+    pub fn with_tap_below_adapters(mut self) -> Self {
+        self.tap = self.adapted().map_or(usize::MAX, |(block, _)| block).min(self.backbone.block_count());
+        self
+    }
+
+    /// Returns the first block with an adapter, and the path of a linear map there; a decoder is behind all blocks.
+    fn adapted(&mut self) -> Option<(usize, String)> {
+        let maps = self.backbone.linears().into_iter().filter(|(_, linear)| linear.adapters.is_some());
+        maps.map(|(site, _)| (site.block, site.path)).min()
+    }
+
+    /// Returns the path of a linear map with an adapter in one of the blocks.
+    pub(super) fn adapted_block(&mut self) -> Option<String> {
+        let blocks = self.backbone.block_count();
+        self.adapted().filter(|(block, _)| *block < blocks).map(|(_, path)| path)
     }
 
     /// Sets gradient checkpointing: only the input of every `every` blocks of backbone and decoders is kept, and the
@@ -220,13 +242,15 @@ impl TaskModel {
 
     /// Computes the backbone's last states.
     pub fn encode(&self, tapped: &Tapped, gates: Option<&Gates>) -> Encoded {
-        let blocks = |x, blocks| self.backbone.forward_blocks(x, blocks, &tapped.padding, gates);
+        let blocks = |x, blocks: Range<usize>| {
+            if blocks.is_empty() { x } else { self.backbone.forward_blocks(x, blocks, &tapped.padding, gates) }
+        };
         let (x, last) = (tapped.states.clone(), self.backbone.block_count());
         if self.alignment.element_head.is_none() {
             return Encoded { states: self.backbone.finish(blocks(x, self.tap..last)), elements: None };
         }
         let layer = self.alignment.elements_layer.max(self.tap);
-        let x = if layer > self.tap { blocks(x, self.tap..layer) } else { x };
+        let x = blocks(x, self.tap..layer);
         let states = self.backbone.finish(blocks(x.clone(), layer..last));
         Encoded { states, elements: Some(x) }
     }

@@ -135,8 +135,8 @@ fn alignment_sum(
 impl Objective for TaskObjective {
     type Model = TaskModel;
     type Batch = TaskBatch;
-    /// Input of the backbone, padding mask, and additional inputs of heads.
-    type Input = (BackboneInput, Tensor<2, Bool>, Option<HeadInputs>);
+    /// Input of the backbone for the rows whose states are not known, padding mask, and additional inputs of heads.
+    type Input = (Option<BackboneInput>, Tensor<2, Bool>, Option<HeadInputs>);
 
     fn samples(&self, batch: &TaskBatch) -> usize {
         batch.tasks.len()
@@ -148,14 +148,15 @@ impl Objective for TaskObjective {
 
     fn work(&self, model: &TaskModel, batch: &TaskBatch) -> BatchStats {
         let work = batch.input.work(&model.backbone, trainable_share(model));
-        // A router that is trained alone reads the first blocks, and the others do not run.
-        if self.task_weight() == 0.0 { BatchStats { flops: None, ..work } } else { work }
+        // A router that is trained alone reads the first blocks, and the others do not run; for known states none does.
+        let all_run = self.task_weight() > 0.0 && batch.input.states().is_none();
+        if all_run { work } else { BatchStats { flops: None, ..work } }
     }
 
     fn upload(&self, batch: &mut TaskBatch, device: &Device) -> Result<Self::Input, BoxError> {
         note_workload(Workload::TrainingStep(batch.input.size()));
         let (input, padding) = input(batch, self.position(batch), device);
-        let heads = batch.input.upload_heads(&input, device);
+        let heads = batch.input.upload_heads(input.as_ref(), device);
         Ok((input, padding, heads))
     }
 
@@ -186,7 +187,7 @@ impl Objective for TaskObjective {
         (input, padding, heads): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
-        let tapped = model.tap(input, padding)?;
+        let tapped = self.evaluator.tapped(model, batch, input, padding, device)?;
         let RoutingPolicy::Router { gates, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
             return self.task_sums(model, &tapped, gates, batch, heads.as_ref(), device);

@@ -119,6 +119,7 @@ impl Predictor {
             let sample = SpeechSample {
                 name: name.to_owned(),
                 heard: SampleAudio::Audio(samples[piece].to_vec()),
+                states: None,
                 text: String::new(),
                 prompt: prompt.len(),
                 tokens,
@@ -177,6 +178,7 @@ impl Predictor {
 
     fn tap(&self, batch: &mut TaskBatch) -> Result<Tapped, RunError> {
         let (input, padding) = input(batch, 0, &self.setup.device);
+        let input = input.ok_or_else(|| RunError::Evaluate("a batch without rows was asked for".into()))?;
         self.model.tap(input, padding).map_err(|error| RunError::Evaluate(error.into()))
     }
 

@@ -7,8 +7,9 @@ use super::spec::StageSpec;
 use crate::config::CONFIG;
 use crate::memory::run_settings;
 use crate::run_directory::{RunDirectory, STAGE, has_learned, is_occupied, record_changes};
-use crate::{Experiment, RunError, Session};
+use crate::{Experiment, RunError, Session, SpeechError};
 use burn::tensor::Device;
+use undertone_data::cache::CacheWhat;
 use undertone_fit::MemoryAdvice;
 use undertone_report::write_report;
 use undertone_train::{BackendFailure, Learner, Summary, TrainConfig, catch_backend_failure};
@@ -44,7 +45,12 @@ impl Setup {
         }
         // Heads of registered kinds may use Burn's own initializers.
         self.device.seed(seed);
-        let model = stage.model(self)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+        let mut model = stage.model(self)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+        if self.experiment.data.cache.what() == CacheWhat::Encoder
+            && let Some(adapted) = model.adapted_block()
+        {
+            return Err(SpeechError::TrainedEncoder(adapted).into());
+        }
         let batches = stage.batches(self, &config)?;
         let samples = batches.loader.samples_per_step(0, config.accumulation);
         let (optimizer, scaled) = stage.optimizer(&config).for_batch(samples);

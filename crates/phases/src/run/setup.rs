@@ -6,6 +6,7 @@ use super::evaluator::Evaluator;
 use super::modality::Opening;
 use super::pretrained::Pretrained;
 use crate::config::TaskConfig;
+use crate::speech::StateCache;
 use crate::{Experiment, Interrupt, ModelConfig, RunError, Split, TextNormalizer};
 use burn::tensor::Device;
 use std::cell::{OnceCell, RefCell};
@@ -162,7 +163,10 @@ impl Setup {
         };
         let (pretrained, router) = (self.pretrained.clone(), self.experiment.router.clone());
         let (device, process_group) = (self.device.clone(), self.process_group.clone());
-        Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group })
+        let states =
+            pretrained.speech().map(|speech| StateCache::open(&self.experiment, speech)).transpose()?.flatten();
+        let states = states.map(Arc::new);
+        Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group, states })
     }
 }
 

@@ -136,7 +136,12 @@ impl StageSpec {
         let model = TaskModel::new(setup.pretrained.network(), &adapters, &heads, router.tap, device)
             .map_err(|source| RunError::Adapt { task: self.title.clone(), source })?;
         let model = if self.is_routed() { model.with_router(router, device) } else { model };
-        Ok(if alignment.is_on() { model.with_alignment(alignment, classes, device) } else { model })
+        Ok(match alignment.is_on() {
+            true => model.with_alignment(alignment, classes, device),
+            // Neither a router nor alignment reads the states at the tap.
+            false if heads.is_empty() => model.with_tap_below_adapters(),
+            false => model,
+        })
     }
 
     /// Returns `model` with its trained parameters marked.

@@ -62,6 +62,6 @@ fn wav(data: &TaskDataset, task: usize, index: usize) -> Result<Option<Vec<u8>>,
     let sample = data.tasks()[task].sample(index, 0).map_err(RunError::Evaluate)?;
     Ok(match sample.speech().map(|sample| sample.heard) {
         Some(SampleAudio::Audio(audio)) => Some(wav_bytes(&audio)),
-        Some(SampleAudio::Features(_)) | None => None,
+        Some(SampleAudio::Features(_) | SampleAudio::States(_)) | None => None,
     })
 }

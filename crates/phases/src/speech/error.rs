@@ -48,6 +48,13 @@ pub enum SpeechError {
     /// The cache cannot be used.
     #[error("`data.cache`: {0}")]
     Cache(#[from] CacheError),
+    /// The cache is for the states of an encoder that does not change.
+    #[error(
+        "`data.cache.what: encoder` keeps what the encoder makes of recordings, and `{0}` is trained: train the decoder alone \
+         (`model.trainable: decoder`, or an adapter whose targets are there alone, such as `encoder_attn.q_proj`), or keep `audio` or \
+         `features`"
+    )]
+    TrainedEncoder(String),
     /// The model has a number of mel bins that Whisper does not have.
     #[error(transparent)]
     Features(#[from] FeatureError),

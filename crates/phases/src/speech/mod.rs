@@ -9,6 +9,7 @@ mod pieces;
 pub(crate) mod record;
 mod recordings;
 mod sample;
+mod state_cache;
 mod synthesised;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -18,10 +19,11 @@ pub use error::{Listed, SpeechError};
 pub(crate) use lengths::lengths;
 pub(crate) use pieces::{Piece, divided};
 pub use sample::{SampleAudio, SampleFacts, SpeechSample};
+pub(crate) use state_cache::StateCache;
 pub(crate) use tokens::{Spoken, Tokens};
 
 use crate::backbone::SpeechBackbone;
-use crate::{Experiment, Interrupt, LongAudio, SourceConfig};
+use crate::{Experiment, Interrupt, LongAudio, Pad, SourceConfig};
 use align::Aligner;
 use error::too_long;
 use recordings::{Recordings, Treatment};
@@ -228,12 +230,17 @@ fn treatment(experiment: &Experiment, speech: &SpeechBackbone, training: bool) -
     let window = speech.window();
     let features = match data.cache.what() {
         CacheWhat::Features => Some(Arc::new(LogMel::new(speech.mel_bins)?)),
-        CacheWhat::Off | CacheWhat::Audio => None,
+        CacheWhat::Off | CacheWhat::Audio | CacheWhat::Encoder => None,
     };
+    // States are those of a whole window.
+    let whole = Pad::Window == if training { data.pad } else { data.eval_pad };
+    let states = if whole { StateCache::open(experiment, speech)? } else { None };
+    let is_of_audio = data.cache.what() != CacheWhat::Encoder;
     let plain = Treatment {
         window,
-        cache: data.cache.open()?.map(Arc::new),
+        cache: if is_of_audio { data.cache.open()?.map(Arc::new) } else { None },
         features,
+        states: states.map(Arc::new),
         skip: (data.on_bad_sample == OnBadSample::Skip).then_some(data.max_bad_share),
         ..Treatment::default()
     };

@@ -6,6 +6,7 @@ use super::lengths::{aloud, lengths};
 use super::pack::{GAP, Room, packed};
 use super::pieces::{Piece, divided};
 use super::sample::{SampleAudio, SpeechSample};
+use super::state_cache::StateCache;
 use super::tokens::{Spoken, Tokens};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ pub(super) struct Treatment {
     pub cache: Option<Arc<Cache>>,
     /// Feature extractor, if features are cached.
     pub features: Option<Arc<LogMel>>,
+    /// Cache of the encoder's states.
+    pub states: Option<Arc<StateCache>>,
     /// Share of samples with timestamp tokens.
     pub timestamps: f64,
     /// Share of samples with the preceding text in the prompt.
@@ -169,14 +172,15 @@ impl Recordings {
             }
             encoded => encoded?,
         };
-        let Part { heard, text, .. } = whole;
+        let Part { heard, states, text, .. } = whole;
         let columns = self.clips.clip(first.clip).origin.columns();
-        Ok(SpeechSample { name, heard, text, tokens: ids, prompt, alignment: None, columns, draw })
+        Ok(SpeechSample { name, heard, states, text, tokens: ids, prompt, alignment: None, columns, draw })
     }
 
     /// Returns audio and text of a piece, augmented in the training split.
     fn part(&self, piece: &Piece, draw: u64) -> Result<Part, SampleError> {
-        let mut part = Part { heard: self.load_audio(piece)?, text: piece.text.clone(), timed: piece.timed.clone() };
+        let (heard, states) = self.load_audio(piece)?;
+        let mut part = Part { heard, states, text: piece.text.clone(), timed: piece.timed.clone() };
         if let Some(augment) = &self.treatment.augment {
             if let SampleAudio::Audio(audio) = &mut part.heard {
                 let factor = augment.audio(audio, draw);
@@ -190,7 +194,18 @@ impl Recordings {
         Ok(part)
     }
 
-    fn load_audio(&self, piece: &Piece) -> Result<SampleAudio, SampleError> {
+    /// Returns a piece, and the key of its states if they are to be kept.
+    fn load_audio(&self, piece: &Piece) -> Result<(SampleAudio, Option<Key>), SampleError> {
+        let Some(states) = &self.treatment.states else { return Ok((self.load_cached(piece)?, None)) };
+        let key = states.key(self.clips.key(piece.clip).as_bytes(), &format!("{:?}", piece.part));
+        match states.get(&key) {
+            Some(found) => Ok((SampleAudio::States(found), None)),
+            None => Ok((self.load_cached(piece)?, Some(key))),
+        }
+    }
+
+    /// Returns audio or features.
+    fn load_cached(&self, piece: &Piece) -> Result<SampleAudio, SampleError> {
         let load = || piece.load(&self.clips);
         let Some(cache) = &self.treatment.cache else { return Ok(SampleAudio::Audio(load()?)) };
         let part = format!("{:?}", piece.part);
@@ -268,13 +283,15 @@ impl Recordings {
         let (name, text) = ("the longest recording".into(), String::new());
         let heard = SampleAudio::Audio(vec![0.0; audio]);
         let columns = BTreeMap::new();
-        Ok(SpeechSample { name, heard, text, tokens, prompt, alignment: None, columns, draw: 0 })
+        Ok(SpeechSample { name, heard, states: None, text, tokens, prompt, alignment: None, columns, draw: 0 })
     }
 }
 
 /// Audio and text of one piece, or of several that share a window.
 struct Part {
     heard: SampleAudio,
+    /// Key of its states if they are to be kept; packed recordings have none.
+    states: Option<Key>,
     text: String,
     timed: Option<Vec<TimedText>>,
 }

@@ -4,6 +4,7 @@ use crate::Alignment;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::cache::{Key, States};
 use undertone_data::features::Mel;
 
 /// One sample: audio and tokens.
@@ -11,8 +12,10 @@ use undertone_data::features::Mel;
 pub struct SpeechSample {
     /// Name in messages.
     pub name: String,
-    /// Audio or features.
+    /// Audio, or what was computed from it.
     pub heard: SampleAudio,
+    /// Key under which the encoder's states of the sample are to be kept, if they are.
+    pub states: Option<Key>,
     /// Text.
     pub text: String,
     /// Prompt, text and end tokens; a backbone that is trained by CTC has neither prompt nor end.
@@ -37,7 +40,7 @@ pub struct SampleFacts {
     pub columns: BTreeMap<String, String>,
 }
 
-/// Audio, or features computed from it.
+/// Audio, or what was computed from it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SampleAudio {
     /// Audio at 16 kHz, mono.
@@ -45,6 +48,8 @@ pub enum SampleAudio {
     /// Log-mel features, the last frame of silence
     /// ([`features_and_silence`](undertone_data::features::LogMel::features_and_silence)).
     Features(Mel),
+    /// Last states of a frozen encoder.
+    States(States),
 }
 
 impl SpeechSample {
@@ -67,6 +72,7 @@ impl SampleAudio {
         match self {
             Self::Audio(audio) => audio.len(),
             Self::Features(mel) => mel.samples(),
+            Self::States(states) => states.samples as usize,
         }
     }
 }

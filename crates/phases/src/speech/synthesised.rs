@@ -70,7 +70,7 @@ impl Synthesised {
             Alignment::new(&timing, positions, rate, blank, |c| token(c).unwrap_or(blank))
         });
         let heard = SampleAudio::Audio(audio);
-        Ok(SpeechSample { name, heard, text, tokens: ids, prompt, alignment, columns, draw: 0 })
+        Ok(SpeechSample { name, heard, states: None, text, tokens: ids, prompt, alignment, columns, draw: 0 })
     }
 
     /// Returns the maximum duration of a sample in any stage, in seconds; the actual duration is known only after
