@@ -94,6 +94,7 @@ mod tests {
     use crate::{Experiment, Pad, SourceConfig};
     use std::path::{Path, PathBuf};
     use undertone_data::cache::{CacheConfig, CacheWhat};
+    use undertone_ops::Compute;
     use undertone_train::{Batches, Objective};
 
     /// Experiment on five recordings that trains the decoder of the bundled model.
@@ -201,6 +202,17 @@ mod tests {
         for (seed, known) in [(1, 0), (1, 5), (2, 0), (1, 5)] {
             experiment.seed = seed;
             assert_eq!(epoch(&run(&experiment), 0).1, known, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_precision_that_auto_stands_for_finds_the_same_states() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut experiment = experiment(dir.path());
+        experiment.device = undertone_ops::DeviceSpec::Cpu;
+        for (compute, known) in [(Compute::Auto, 0), (Compute::F32, 5), (Compute::F16, 0), (Compute::Auto, 5)] {
+            experiment.train.compute = compute.into();
+            assert_eq!(epoch(&run(&experiment), 0).1, known, "{compute}");
         }
     }
 

@@ -7,6 +7,7 @@ use burn::module::Module;
 use std::sync::Once;
 use undertone_data::cache::{Cache, CacheError, CacheWhat, Key, States};
 use undertone_model::backbone::BoxedBackbone;
+use undertone_ops::driver_name;
 use undertone_store::{frozen_checksum, parameter_infos};
 
 /// States after the blocks of a frozen encoder on disk, before its last norm: one entry for each recording in a whole
@@ -39,7 +40,10 @@ impl StateCache {
         }
         let Some(cache) = config.open()? else { return Ok(None) };
         let weights = frozen_checksum(&network);
-        let (compute, device) = (experiment.train.compute.number_type(), &experiment.device);
+        // What `auto` stands for here: another machine may share the folder.
+        let device = speech.network.token_embedding().weight.val().device().inner();
+        let compute = experiment.train.compute.on(&device).number_type();
+        let device = driver_name(&device).unwrap_or_else(|| format!("{device:?}"));
         let encoder = format!("{weights:08x}, frozen in {}, {compute} on {device}", experiment.model.frozen_dtype);
         let positions = speech.max_frames / speech.frames_per_position.max(1);
         let (encoder, d_model) = (encoder.into_bytes(), speech.network.d_model());
