@@ -186,6 +186,46 @@ fn a_stage_goes_on_only_with_what_concerns_it_unchanged() {
     assert_eq!((tasks("config.yaml"), tasks("config.1.yaml")), (3, 2), "what was is kept");
 }
 
+#[test]
+fn a_task_that_is_added_to_a_finished_run_leaves_the_others_as_they_are() {
+    let place = place();
+    trained(&place, &["--phase", "1"]);
+    trained(&place, &["--phase", "2"]);
+    let parts = |stage: &str, task: &str| {
+        let folder = format!("runs/two/{stage}/best/adapters/{task}/adapter_model.safetensors");
+        std::fs::read(place.path(&folder)).expect("an adapter")
+    };
+    let before = ["low", "high"].map(|task| parts(&format!("phase1/{task}"), task));
+    let third = two_tasks().replace("router: {tap", &format!("{}router: {{tap", yaml_of_task("third")));
+    place.write("two.yaml", third);
+    // A router over two tasks does not become one over three by going on.
+    train(&place, &["--phase", "2", "--resume"]).assert_refusal(&["phase1/third"]);
+    trained(&place, &["--phase", "1", "--resume"]);
+    train(&place, &["--phase", "2", "--resume"]).assert_refusal(&["phase2/stage.yaml", "`tasks.third"]);
+    trained(&place, &["--phase", "2", "--set", "run.overwrite=true"]);
+    for (task, before) in ["low", "high"].into_iter().zip(before) {
+        assert!(parts(&format!("phase1/{task}"), task) == before, "phase 1 trained `{task}` again");
+        assert!(parts("phase2", task) == before, "phase 2 changed `{task}`");
+    }
+    // The router chooses among three, or among those that are asked for.
+    let tone: Vec<f32> = (0..24_000).map(|t| (t as f32 * 0.2).sin() * 0.5).collect();
+    std::fs::write(place.path("tone.wav"), wav(&tone)).expect("written");
+    let predict = |more: &[&str]| {
+        let line = [&["predict", "--run", "runs/two", "--audio", "tone.wav", "--format", "json"], more].concat();
+        let answer = place.run(&line).succeeded().stdout;
+        serde_json::from_str::<Value>(answer.lines().next().expect("an answer")).expect("JSON")
+    };
+    let gates = |answer: &Value| ["low", "high", "third"].map(|task| answer["gates"][task].as_f64().expect("a gate"));
+    assert!((gates(&predict(&[])).iter().sum::<f64>() - 1.0).abs() < 1e-6);
+    for (asked, others) in [("low,third", ["high"]), ("high,third", ["low"])] {
+        let answer = predict(&["--task", asked]);
+        assert!(others.iter().all(|task| answer["gates"][*task] == 0.0 && answer["task"] != **task), "{answer}");
+    }
+    place
+        .run(&["predict", "--run", "runs/two", "--audio", "tone.wav", "--task", "low,fourth"])
+        .assert_refusal(&["there is no task `fourth`", "low, high, third"]);
+}
+
 /// The second task's YAML under another name.
 fn yaml_of_task(name: &str) -> String {
     let (start, end) =

@@ -116,6 +116,31 @@ fn assert_groups(place: &Place) {
     eval("tone", &["--by", "speaker"]).assert_refusal(&["`speaker`", "words"]);
 }
 
+/// Every answer says how many of the tasks' own inputs are as unlike them, and above `router.reject` that it belongs to one.
+fn assert_none_of_the_tasks(place: &Place) {
+    let predict = |run: &str, reject: &str, format: &str| {
+        let reject = format!("router.reject={reject}");
+        let line = ["predict", "--run", run, "--text", "sad", "--context", "a", "--format", format, "--set", &reject];
+        place.run(&line)
+    };
+    let json = |run: &str, reject: &str| -> Value {
+        serde_json::from_str(predict(run, reject, "json").succeeded().stdout.trim()).expect("JSON")
+    };
+    let own = json("runs/four", "0");
+    let share = own["own_share"].as_f64().expect("a share");
+    assert!(share > 0.0 && share <= 1.0 && own["none"] == false, "{own}");
+    let none = json("runs/four", &format!("{}", (share + 1e-6).min(0.999_999)));
+    assert_eq!((none["none"].as_bool(), none["own_share"].as_f64()), (Some(share < 0.999_999), Some(share)), "{none}");
+    // A run that was trained before does not know its inputs until it is told to record them.
+    for phase in ["phase2", "phase3"] {
+        std::fs::remove_file(place.path(&format!("runs/four/{phase}/inputs.safetensors"))).expect("removed");
+    }
+    assert_eq!(json("runs/four", "0")["own_share"], Value::Null);
+    predict("runs/four", "0.1", "text").assert_refusal(&["phase3", "--resume"]);
+    trained(place, &["--phase", "all", "--resume"]);
+    assert_eq!(json("runs/four", "0")["own_share"].as_f64(), Some(share), "the same again");
+}
+
 #[test]
 fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let place = place();
@@ -150,6 +175,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let answer: Value = serde_json::from_str(answer.stdout.trim()).expect("JSON");
     let gates: f64 = TASKS.iter().map(|task| answer["gates"][task].as_f64().expect("a gate")).sum();
     assert!((gates - 1.0).abs() < 1e-5 && TASKS.contains(&answer["task"].as_str().expect("a task")), "{answer}");
+    assert_none_of_the_tasks(&place);
     // One decision says whose head answers, and through which adapters: also where the task reads less of the text.
     let words = ["hello", "world", "a", "b", "name", "and"];
     for turn in 0..2 * words.len() {

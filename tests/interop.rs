@@ -145,6 +145,8 @@ fn assert_script_answers(place: &Place, python: &str, run: &str, inputs: &[&[&st
                 (here, there) => here == there,
             };
             assert!(near(&here["confidence"], &there["confidence"]), "{here} {there}");
+            assert_eq!(here["none"], there["none"], "{here} {there}");
+            assert!(near(&here["own_share"], &there["own_share"]), "{here} {there}");
             for (task, gate) in here["gates"].as_object().into_iter().flatten() {
                 assert!(near(gate, &there["gates"][task]), "{here} {there}");
             }

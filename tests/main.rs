@@ -7,6 +7,7 @@ mod cli;
 mod configs;
 mod data;
 mod data_check;
+mod distilling;
 mod dynamo;
 mod dynamo_text;
 mod ebook2cw;

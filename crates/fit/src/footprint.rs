@@ -39,6 +39,8 @@ pub struct Footprint {
     /// Number of elements kept in front of the first block.
     front: u64,
     vocabulary: u64,
+    /// Bytes of another model in memory.
+    beside: u64,
 }
 
 /// Blocks of the encoder or of the decoder.
@@ -128,6 +130,7 @@ impl Footprint {
             decoder: Some(decoder),
             front,
             vocabulary,
+            beside: 0,
         }
     }
 
@@ -156,6 +159,7 @@ impl Footprint {
             decoder: None,
             front: 3 * positions * d,
             vocabulary: 0,
+            beside: 0,
         }
     }
 
@@ -167,6 +171,11 @@ impl Footprint {
     /// Returns the same model with its frozen matrices held in that type.
     pub fn holding(self, frozen: FrozenDtype) -> Self {
         Self { frozen, ..self }
+    }
+
+    /// Returns the same model beside another one of so many bytes, which is not trained.
+    pub fn beside(self, bytes: u64) -> Self {
+        Self { beside: bytes, ..self }
     }
 
     /// Type in which its frozen matrices are held.
@@ -260,7 +269,7 @@ impl Footprint {
         scores(&self.encoder, 0).max(decoder)
     }
 
-    /// Returns the bytes of parameters, gradients and optimizer state.
+    /// Returns the bytes of parameters, gradients and optimizer state, and of a model beside them.
     fn state_bytes(&self, accumulation: usize, execution: &Execution) -> u64 {
         let summed = if accumulation > 1 { 4 } else { 0 };
         // A copy of the parameters in half precision for the passes.
@@ -270,7 +279,11 @@ impl Footprint {
         let held = if self.frozen == FrozenDtype::F32 { 0 } else { frozen.min(self.matrices) };
         // What is held in half precision needs no such copy.
         let copies = copied * (self.parameters - held);
-        (16 + LOADED + summed) * self.trainable + 4 * (frozen - held) + self.frozen.bytes() * held + copies
+        (16 + LOADED + summed) * self.trainable
+            + 4 * (frozen - held)
+            + self.frozen.bytes() * held
+            + copies
+            + self.beside
     }
 
     /// Returns the bytes that one sample keeps between forward and backward pass.

@@ -27,6 +27,7 @@ pub mod adamw;
 pub mod attention;
 mod bf16;
 pub mod conv;
+pub mod distillation;
 pub mod embedding;
 mod few_rows;
 pub mod filter_bank;

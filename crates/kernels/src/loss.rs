@@ -10,6 +10,7 @@ use crate::norm::column_sums;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
 use crate::weight::Weight;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Targets, classes and label smoothing.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +49,7 @@ pub struct Loss {
 
 /// Number of logits that exist at a time: 256 rows of Whisper's vocabulary are 53 MB. Small vocabularies get longer
 /// chunks, tests short ones.
-const CHUNK: usize = if cfg!(test) { 3 * 64 } else { 256 * 51_865 };
+pub(crate) const CHUNK: usize = if cfg!(test) { 3 * 64 } else { 256 * 51_865 };
 
 impl LinearCrossEntropy<'_> {
     /// Returns the loss of `x · weightᵀ + bias`, with `x` `[rows, d]`, `weight` `[classes, d]`, `bias` `[classes]`.
@@ -56,38 +57,12 @@ impl LinearCrossEntropy<'_> {
     /// # Panics
     /// If the length of a slice differs from its shape, or a target is not a class index.
     pub fn forward(&self, x: &[f32], weight: Weight, bias: Option<&[f32]>, d: usize, wanted: Wanted) -> Loss {
-        let (rows, classes) = (self.targets.len(), self.classes);
-        assert_eq!(x.len(), rows * d, "the input is [rows, d]");
-        assert_eq!(weight.len(), classes * d, "the weight is [classes, d]");
-        assert!(bias.is_none_or(|bias| bias.len() == classes), "the bias is [classes]");
-        let mut loss = Loss {
-            sum: 0.0,
-            x: wanted.x.then(|| Vec::with_capacity(x.len())),
-            weight: None,
-            bias: wanted.bias.then(|| vec![0.0; classes]),
-        };
-        let chunk = (CHUNK / classes.max(1)).max(1);
-        for (x, targets) in x.chunks(chunk * d).zip(self.targets.chunks(chunk)) {
-            let mut logits = linear::forward(x, weight, bias, d, classes);
-            loss.sum += self.gradients_in_place(&mut logits, targets);
-            if let Some(dx) = &mut loss.x {
-                dx.extend(linear::backward_x(&logits, weight, d, classes));
-            }
-            if let Some(dw) = &mut loss.weight {
-                let (gradients, x) = (Matrix::new(&logits, targets.len(), classes), Matrix::new(x, targets.len(), d));
-                add_product(dw, d, gradients.transposed(), x, 1.0, Threads::All);
-            } else if wanted.weight {
-                loss.weight = Some(linear::backward_weight(&logits, x, d, classes));
-            }
-            if let Some(db) = &mut loss.bias {
-                let sums = column_sums(&logits, classes);
-                db.iter_mut().zip(sums).for_each(|(db, sum)| *db += sum);
-            }
-        }
-        if wanted.weight && loss.weight.is_none() {
-            loss.weight = Some(vec![0.0; weight.len()]);
-        }
-        loss
+        let layer = OutputLayer { weight, bias, d, classes: self.classes };
+        let mut sum = 0.0;
+        let gradients = layer.in_chunks(x, self.targets.len(), wanted, |logits, rows| {
+            sum += self.gradients_in_place(logits, &self.targets[rows]);
+        });
+        Loss { sum, ..gradients }
     }
 
     /// Returns the summed loss of these rows and overwrites their logits by the gradients.
@@ -110,10 +85,75 @@ impl LinearCrossEntropy<'_> {
     }
 }
 
+/// The layer that computes logits, `x · weightᵀ + bias`.
+pub(crate) struct OutputLayer<'a> {
+    /// `[classes, d]`.
+    pub(crate) weight: Weight<'a>,
+    /// `[classes]`.
+    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) d: usize,
+    pub(crate) classes: usize,
+}
+
+impl OutputLayer<'_> {
+    /// Returns the gradients of a loss of which `in_place` overwrites logits, `[rows, classes]`, by their gradients. It is
+    /// called for a few rows at a time, in order.
+    ///
+    /// # Panics
+    /// If the length of a slice differs from its shape.
+    pub(crate) fn in_chunks(
+        &self,
+        x: &[f32],
+        rows: usize,
+        wanted: Wanted,
+        mut in_place: impl FnMut(&mut [f32], Range<usize>),
+    ) -> Loss {
+        let Self { weight, bias, d, classes } = *self;
+        assert_eq!(x.len(), rows * d, "the input is [rows, d]");
+        assert_eq!(weight.len(), classes * d, "the weight is [classes, d]");
+        assert!(bias.is_none_or(|bias| bias.len() == classes), "the bias is [classes]");
+        let mut loss = Loss {
+            sum: 0.0,
+            x: wanted.x.then(|| Vec::with_capacity(x.len())),
+            weight: None,
+            bias: wanted.bias.then(|| vec![0.0; classes]),
+        };
+        let chunk = (CHUNK / classes.max(1)).max(1);
+        for start in (0..rows).step_by(chunk) {
+            let end = (start + chunk).min(rows);
+            let x = &x[start * d..end * d];
+            let mut logits = self.logits(x);
+            in_place(&mut logits, start..end);
+            if let Some(dx) = &mut loss.x {
+                dx.extend(linear::backward_x(&logits, weight, d, classes));
+            }
+            if let Some(dw) = &mut loss.weight {
+                let (gradients, x) = (Matrix::new(&logits, end - start, classes), Matrix::new(x, end - start, d));
+                add_product(dw, d, gradients.transposed(), x, 1.0, Threads::All);
+            } else if wanted.weight {
+                loss.weight = Some(linear::backward_weight(&logits, x, d, classes));
+            }
+            if let Some(db) = &mut loss.bias {
+                let sums = column_sums(&logits, classes);
+                db.iter_mut().zip(sums).for_each(|(db, sum)| *db += sum);
+            }
+        }
+        if wanted.weight && loss.weight.is_none() {
+            loss.weight = Some(vec![0.0; weight.len()]);
+        }
+        loss
+    }
+
+    /// Returns the logits of some rows, `[rows, classes]`.
+    pub(crate) fn logits(&self, x: &[f32]) -> Vec<f32> {
+        linear::forward(x, self.weight, self.bias, self.d, self.classes)
+    }
+}
+
 simd_fn! {
     /// Returns the loss of one row, `ln Σ exp(l) - (1 - ε) l[target] - ε mean(l)`; its gradient is `softmax(l) - target
     /// distribution`.
-    fn row_loss<S>(logits: &mut [f32], target: usize, smoothing: f32) -> f32 {
+    pub(crate) fn row_loss<S>(logits: &mut [f32], target: usize, smoothing: f32) -> f32 {
         let n = logits.len();
         let most = max_of(logits);
         let mean = if smoothing > 0.0 { sum_by(n, |i| logits[i] - most) / n as f32 } else { 0.0 };

@@ -29,6 +29,7 @@ mod folder;
 pub mod frozen;
 mod frozen_dtype;
 pub mod heads;
+pub mod known_inputs;
 pub mod layers;
 pub mod limits;
 pub mod peft;

@@ -7,7 +7,7 @@ use crate::layers::{LayerNorm, Linear};
 use crate::limits::{MOST_ROUTER_LAYERS, WIDEST_ROUTER};
 use burn::module::{Module, Param};
 use burn::tensor::activation::{relu, softmax};
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Bool, Device, Int, Tensor};
 use serde::{Deserialize, Serialize};
 use undertone_ops::{dropout, gelu};
 use undertone_registry::choice;
@@ -61,6 +61,9 @@ pub struct RouterConfig {
     pub gates: GateKind,
     /// Confidence below which an input uses all adapters with equal gates; 0 trusts every choice.
     pub confidence_threshold: f64,
+    /// Share of the tasks' own inputs that may be taken for inputs of none of the tasks, as `predict` then says; 0 takes every
+    /// input for one of a task.
+    pub reject: f64,
 }
 
 impl Default for RouterConfig {
@@ -76,6 +79,7 @@ impl Default for RouterConfig {
             temperature_floor: 0.1,
             gates: GateKind::Hard,
             confidence_threshold: 0.0,
+            reject: 0.0,
         }
     }
 }
@@ -201,6 +205,9 @@ impl RouterConfig {
         if !(0.0..=1.0).contains(&self.confidence_threshold) {
             return error("confidence_threshold", &self.confidence_threshold, "between 0 and 1");
         }
+        if !(0.0..1.0).contains(&self.reject) {
+            return error("reject", &self.reject, "at least 0 and below 1");
+        }
         Ok(())
     }
 }
@@ -239,6 +246,16 @@ impl Routing {
     /// Probabilities over the adapters, `[batch, adapters]`.
     pub fn probabilities(&self) -> Tensor<2> {
         softmax(self.logits.clone(), 1)
+    }
+
+    /// Returns the routing among some of the adapters: the others get a logit of -∞. The confidence stays that in the choice
+    /// among all.
+    pub fn among(self, adapters: &[usize]) -> Self {
+        let [_, count] = self.logits.dims();
+        let excluded: Vec<bool> = (0..count).map(|adapter| !adapters.contains(&adapter)).collect();
+        let excluded = Tensor::<1, Bool>::from_bool(excluded.as_slice(), &self.logits.device());
+        let excluded = excluded.unsqueeze_dim::<2>(0).expand(self.logits.dims());
+        Self { logits: self.logits.mask_fill(excluded, f32::NEG_INFINITY), ..self }
     }
 
     /// Index of the most probable adapter of each input.
@@ -285,7 +302,7 @@ impl Routing {
     }
 
     /// Gates at inference as the configuration defines them, with equal gates for inputs below the confidence
-    /// threshold.
+    /// threshold, of those adapters that are [among](Self::among) the choices.
     pub fn inference_gates(&self, config: &RouterConfig) -> Tensor<2> {
         let gates = self.gates(config.gates);
         if config.confidence_threshold == 0.0 {
@@ -293,7 +310,8 @@ impl Routing {
         }
         let adapters = gates.dims()[1];
         let doubted = self.confidences().lower_elem(config.confidence_threshold).unsqueeze_dim::<2>(1);
-        let even = gates.ones_like().div_scalar(adapters as f64);
+        let possible = self.logits.clone().greater_elem(f32::NEG_INFINITY).float();
+        let even = possible.clone() / possible.sum_dim(1);
         gates.mask_where(doubted.repeat_dim(1, adapters), even)
     }
 }
@@ -321,6 +339,20 @@ mod tests {
     }
 
     const LOGITS: [[f32; 3]; 2] = [[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]];
+
+    #[test]
+    fn adapters_that_are_not_among_the_choices_get_no_gate() {
+        let device = Device::default();
+        let routing = routing(LOGITS, [-5.0, 5.0], &device).among(&[0, 1]);
+        assert_eq!(routing.choices(), [1, 0]);
+        for kind in [GateKind::Soft, GateKind::Hard, GateKind::TopK { k: 2 }, GateKind::TopK { k: 3 }] {
+            for row in values(routing.gates(kind)).chunks(3) {
+                assert!(row[2] == 0.0 && (row[0] + row[1] - 1.0).abs() < 1e-6, "{kind:?}: {row:?}");
+            }
+        }
+        let config = RouterConfig { confidence_threshold: 0.5, ..Default::default() };
+        assert_eq!(values(routing.inference_gates(&config)), [0.5, 0.5, 0.0, 1.0, 0.0, 0.0]);
+    }
 
     #[test]
     fn gates_of_every_kind_sum_to_one() {

@@ -85,7 +85,9 @@ pub use launches::{LaunchCounter, LaunchTimer, Launched};
 pub use linear::{embedding, linear};
 pub use lora::lora_bank;
 pub use lora_linear::{LoraGates, LoraUpdate, lora_linear};
-pub use loss::{CrossEntropyOptions, LossSum, cross_entropy, linear_cross_entropy};
+pub use loss::{
+    CrossEntropyOptions, Distillation, LossSum, Taught, cross_entropy, linear_cross_entropy, linear_distillation,
+};
 pub use nccl::{Communicator, DeviceSum, NcclError};
 pub use norm::layer_norm;
 pub use optimizer::{AdafactorRule, AdamWRule, AdamWStep, FactoredMoments, Moments, adamw};

@@ -273,6 +273,12 @@ pub enum RunError {
     /// The directory is in a run, but is not that of a stage.
     #[error("`{}` is no stage of its run: name the run, or a stage like phase1/TASK or phase3 in it", .0.display())]
     NoStage(PathBuf),
+    /// The run did not record what its inputs are like.
+    #[error(
+        "`router.reject` needs to know what the inputs of the tasks are like, and `{}` was trained by an earlier version: \
+         `train --phase all --resume` records it", .0.display()
+    )]
+    NoKnownInputs(PathBuf),
     /// The run has no task of this name.
     #[error("there is no task `{task}`: there is {known}")]
     NoSuchTask {
@@ -362,6 +368,14 @@ pub enum RunError {
     /// There are no recordings to cache.
     #[error("`data.cache` keeps what is read of recordings, and all training and validation data is synthesised")]
     NothingToCache,
+    /// There are no recordings to label.
+    #[error("there is nothing to label: all training data is synthesised, and has its texts")]
+    NothingToLabel,
+    /// A recording is in a file with others, and a list cannot name it.
+    #[error(
+        "the recording `{0}` is not in a file of its own, so a list cannot name it: label recordings that are files, or write          those of Parquet and tar shards into files first"
+    )]
+    NotInFiles(String),
     /// The analysis of the results failed.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),

@@ -29,6 +29,7 @@ mod extremes;
 mod fill_cache;
 mod hash;
 mod kinds;
+mod label;
 mod memory;
 mod normalize;
 mod probe;
@@ -49,12 +50,13 @@ pub use alignment::Alignment;
 pub use batch::{RowStates, SpeechBatch, SpeechCollate};
 pub use changes::CHANGEABLE;
 pub use config::{
-    AlignmentConfig, ConfigError, DataConfig, Experiment, Files, HubDataset, Initializer, LongAudio, LossConfig,
-    Migrated, ModelConfig, ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig, Selection, SourceConfig,
-    Sources, Split, StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
+    AlignmentConfig, ConfigError, DataConfig, DistillationConfig, Experiment, Files, HubDataset, Initializer,
+    LongAudio, LossConfig, Migrated, ModelConfig, ModelSource, Normalizer, Origin, Pad, PartOfTrain, RunConfig,
+    Selection, SourceConfig, Sources, Split, StageConfig, Synthesised, TokenizerConfig, Trainable, migrated,
 };
 pub use error::RunError;
 pub use fill_cache::{Filled, fill_cache};
+pub use label::{Labelled, label};
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use run::{stage_plan, write_reports};

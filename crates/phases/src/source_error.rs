@@ -45,6 +45,9 @@ pub enum SourceError {
     /// The dimensions describe no valid model.
     #[error("`model.source.config`: {0}")]
     Config(#[from] WhisperConfigError),
+    /// The model cannot keep this number of blocks.
+    #[error("`model`: {0}")]
+    Layers(WhisperConfigError),
     /// The vocabulary cannot be created.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

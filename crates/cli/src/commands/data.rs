@@ -2,6 +2,7 @@
 
 mod cache;
 mod check;
+mod label;
 
 use crate::failure::Failure;
 use crate::find_config;
@@ -20,6 +21,8 @@ pub enum Command {
     Check(check::Args),
     /// Fill the sample cache before training, with what training would compute of recordings
     Cache(cache::Args),
+    /// Write a list of the training recordings with the texts that a model writes for them, to train another model on
+    Label(label::Args),
     /// Write synthesised samples as WAV files with a manifest
     Synth(SynthArgs),
 }
@@ -47,6 +50,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Check(args) => check::run(args),
         Command::Cache(args) => cache::run(args),
+        Command::Label(args) => label::run(args),
         Command::Synth(args) => synth(args),
     }
 }

@@ -25,9 +25,9 @@ pub struct Args {
     /// one of its stages, like runs/x/phase1/TASK
     #[arg(long)]
     run: PathBuf,
-    /// Task to answer with; the router chooses one if not given
-    #[arg(long)]
-    task: Option<String>,
+    /// Task to answer with; the router chooses one of several, like copy,expand, or of all if none is given
+    #[arg(long, value_name = "TASKS", value_delimiter = ',')]
+    task: Vec<String>,
     #[command(flatten)]
     input: Input,
     /// Text that contains the answer to the question
@@ -56,15 +56,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for Prediction { start, task, text, routing } in answers.map_err(Failure::of_run)? {
         if args.format == Format::Json {
             let mut object = json!({"start": start, "task": task, "text": text});
-            if let Some(Routed { gates, confidence }) = routing {
+            if let Some(Routed { gates, confidence, own_share, is_none }) = routing {
                 object["gates"] = tasks.iter().cloned().zip(gates.into_iter().map(Value::from)).collect();
                 object["confidence"] = confidence.into();
+                object["own_share"] = own_share.into();
+                object["none"] = is_none.into();
             }
             say!("{object}")?;
             continue;
         }
-        say!("{text}")?;
-        if let Some(Routed { gates, confidence }) = routing {
+        if let Some(Routed { own_share: Some(share), is_none: true, .. }) = routing {
+            say!("none of the tasks: {:.1} % of their own inputs are as unlike them", 100.0 * share)?;
+        } else {
+            say!("{text}")?;
+        }
+        if let Some(Routed { gates, confidence, .. }) = routing {
             let gates: Vec<String> = tasks.iter().zip(gates).map(|(task, gate)| format!("{task} {gate:.2}")).collect();
             say!("  {task} (confidence {confidence:.2}); gates: {}", gates.join(", "))?;
         }
@@ -74,13 +80,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Loads the predictor, and returns it with the names of the tasks that the router chooses among.
 fn load(args: &Args) -> Result<(Predictor, Vec<String>), Failure> {
-    if args.task.is_none() && args.run.join("config.yaml").is_file() {
+    let task = match args.task.as_slice() {
+        [task] => Some(task.as_str()),
+        _ => None,
+    };
+    if task.is_none() && args.run.join("config.yaml").is_file() {
         let experiment = load_run(&args.run, &args.settings)?;
         if experiment.tasks.len() > 1 {
             let names = experiment.tasks.iter().map(|task| task.name.clone()).collect();
-            return Ok((Predictor::load(&experiment).map_err(Failure::of_run)?, names));
+            let predictor = Predictor::load(&experiment).map_err(Failure::of_run)?;
+            let chosen = if args.task.is_empty() { Ok(predictor) } else { predictor.among(&args.task) };
+            return Ok((chosen.map_err(Failure::of_run)?, names));
         }
     }
-    let choice = Choice::of(&args.run, args.task.as_deref(), &args.settings).map_err(Failure::of_run)?;
+    if args.task.len() > 1 {
+        return Err(Failure::BadInput(
+            "only the router of a run with tasks chooses among several: give one --task, or the directory of such a run".into(),
+        ));
+    }
+    let choice = Choice::of(&args.run, task, &args.settings).map_err(Failure::of_run)?;
     Ok((Predictor::of_choice(&choice).map_err(Failure::of_run)?, Vec::new()))
 }

@@ -64,7 +64,7 @@ mod tar;
 mod tests;
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use block_shuffle::BlockShuffle;
@@ -123,6 +123,14 @@ impl Clips {
     /// index.
     pub fn clip(&self, index: usize) -> &Clip {
         &self.clips[index]
+    }
+
+    /// Returns the local file that contains a clip and, but for its other parts, nothing else; `None` for clips in Parquet and
+    /// tar files and for remote ones.
+    pub fn file(&self, index: usize) -> Option<&Path> {
+        let Source::File { file } = &self.clips[index].source else { return None };
+        let file = &self.files[*file];
+        (!file.is_remote).then_some(&file.path)
     }
 
     /// Returns a clip's length in seconds: from its `start` to its `end`, or to the end according to the file's header.

@@ -310,7 +310,7 @@ impl WhisperConfig {
     }
 }
 
-fn invalid(key: &'static str, value: impl ToString, rule: &str) -> WhisperConfigError {
+pub(super) fn invalid(key: &'static str, value: impl ToString, rule: &str) -> WhisperConfigError {
     WhisperConfigError::Value { key, value: value.to_string(), rule: rule.to_owned() }
 }
 

@@ -66,6 +66,17 @@ impl GenerationConfig {
         serde_json::from_value(heads).unwrap_or_default()
     }
 
+    /// Leaves out the attention heads of all but these layers of the decoder, which are numbered anew.
+    pub(super) fn keep_layers(&mut self, kept: &[usize]) {
+        let heads = self.alignment_heads().into_iter();
+        let heads = heads.filter_map(|(layer, head)| Some((kept.iter().position(|kept| *kept == layer)?, head)));
+        let heads: Vec<Value> = heads.map(|(layer, head)| vec![layer, head].into()).collect();
+        match heads.is_empty() {
+            true => self.raw.remove("alignment_heads"),
+            false => self.raw.insert("alignment_heads".into(), heads.into()),
+        };
+    }
+
     /// Returns the JSON object for `generation_config.json`. It contains language and task, so that a fine-tuned model
     /// uses those that it was trained for wherever it is loaded.
     pub fn to_json(&self) -> Map<String, Value> {

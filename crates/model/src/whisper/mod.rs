@@ -9,6 +9,7 @@ mod encoder;
 mod folder;
 mod generate;
 mod generation_config;
+mod layers_kept;
 mod local_init;
 mod network;
 mod tokenizer;

@@ -11,6 +11,7 @@ use undertone_fit::Footprint;
 use undertone_model::adapters::Gates;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_model::whisper::{PretrainedWhisper, TokenizerError};
+use undertone_ops::{Distillation, Taught};
 use undertone_store::Dtype;
 use undertone_tasks::GenerationSettings;
 use undertone_train::BoxError;
@@ -104,6 +105,21 @@ pub trait SpeechDecoder: Any + Send + Sync {
         groups: &[Vec<usize>],
         label_smoothing: f64,
     ) -> Result<Vec<Tensor<1>>, BoxError>;
+
+    /// Computes the loss of all reference texts together with the divergence from a teacher, whose states at every token are
+    /// `taught`. Only for decoders that write token by token; by default it is refused.
+    ///
+    /// # Errors
+    /// When the decoder cannot be taught, or the network is none of it.
+    fn distilled(
+        &self,
+        _states: SpeechStates,
+        _targets: &SpeechTargets,
+        _taught: Taught,
+        _label_smoothing: f64,
+    ) -> Result<Distillation, BoxError> {
+        Err("the decoder of this backbone cannot learn from a teacher: leave out `loss.distillation`".into())
+    }
 
     /// Generates the tokens of each row of `groups`, in their order. `prompts` are the prompts of all rows.
     ///

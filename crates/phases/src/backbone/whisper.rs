@@ -7,7 +7,7 @@ use std::sync::Arc;
 use undertone_fit::Footprint;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_model::whisper::{DecoderCache, PretrainedWhisper, TokenizerError, Whisper, WhisperDecoder};
-use undertone_ops::{CrossEntropyOptions, linear_cross_entropy};
+use undertone_ops::{CrossEntropyOptions, Distillation, Taught, linear_cross_entropy, linear_distillation};
 use undertone_store::Dtype;
 use undertone_train::BoxError;
 
@@ -81,9 +81,8 @@ impl SpeechDecoder for PretrainedWhisper {
         label_smoothing: f64,
     ) -> Result<Vec<Tensor<1>>, BoxError> {
         let (decoder, [rows, ..], device) = (decoder(states.network)?, states.states.dims(), states.states.device());
-        let ids = Tensor::from_data(TensorData::new(targets.inputs.to_vec(), [rows, targets.tokens]), &device);
         // All tasks share one decoder, so it runs once for all of them.
-        let hidden = decoder.forward_all(ids, cache(decoder, states));
+        let hidden = hidden(decoder, states, targets);
         let loss = |own: &Vec<usize>| {
             if own.is_empty() {
                 return Tensor::zeros([1], &device);
@@ -98,6 +97,22 @@ impl SpeechDecoder for PretrainedWhisper {
             linear_cross_entropy(hidden, decoder.embed_tokens.weight.val(), None, labels, options).sum
         };
         Ok(groups.iter().map(loss).collect())
+    }
+
+    fn distilled(
+        &self,
+        states: SpeechStates,
+        targets: &SpeechTargets,
+        taught: Taught,
+        label_smoothing: f64,
+    ) -> Result<Distillation, BoxError> {
+        let (decoder, device) = (decoder(states.network)?, states.states.device());
+        let hidden = hidden(decoder, states, targets);
+        let [rows, tokens, d_model] = hidden.dims();
+        let (hidden, weight) = (hidden.reshape([rows * tokens, d_model]), decoder.embed_tokens.weight.val());
+        let labels = Tensor::from_ints(TensorData::from(targets.labels), &device);
+        let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
+        Ok(linear_distillation(hidden, weight, taught, labels, options))
     }
 
     fn generate(
@@ -139,6 +154,13 @@ const NO_DECODER: &str = "the network is no Whisper, and its decoder is one's";
 
 fn decoder(network: &BoxedBackbone) -> Result<&WhisperDecoder, BoxError> {
     Ok(network.decoder().ok_or(NO_DECODER)?)
+}
+
+/// Returns the decoder's last states at every token of the reference texts, `[batch, tokens, d_model]`.
+fn hidden(decoder: &WhisperDecoder, states: SpeechStates, targets: &SpeechTargets) -> Tensor<3> {
+    let ([rows, ..], device) = (states.states.dims(), states.states.device());
+    let ids = Tensor::from_data(TensorData::new(targets.inputs.to_vec(), [rows, targets.tokens]), &device);
+    decoder.forward_all(ids, cache(decoder, states))
 }
 
 /// Returns the decoder's cache for the states, with the vectors of the rows' tasks.

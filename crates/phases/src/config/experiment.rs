@@ -2,7 +2,9 @@
 
 use super::layers::{Layers, YamlFile, sentence};
 use super::model::usual_lora;
-use super::{AlignmentConfig, ConfigError, DataConfig, ModelConfig, PhasesConfig, TaskConfig, preset};
+use super::{
+    AlignmentConfig, ConfigError, DataConfig, DistillationConfig, ModelConfig, PhasesConfig, TaskConfig, preset,
+};
 use crate::backbone::Architecture;
 use burn::tensor::Device;
 use figment::Figment;
@@ -150,6 +152,9 @@ pub struct LossConfig {
     pub label_smoothing: f64,
     /// Loss terms on the encoder from the known timing of synthesised samples.
     pub alignment: AlignmentConfig,
+    /// Loss term by which the model learns from a larger one, in runs without `tasks`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distillation: Option<DistillationConfig>,
     /// Whether a training batch shorter than the window is placed at a random position in it, instead of at the start.
     pub random_position: bool,
 }

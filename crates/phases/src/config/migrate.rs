@@ -74,7 +74,7 @@ const OTHER_MOVES: [Move; 3] = [
     Move {
         from: "data.cache",
         keys: &[("max_bytes", "20000000000", "max_bytes")],
-        to: &[("data.cache", &["audio", "features"])],
+        to: &[("data.cache", &["audio", "features", "encoder"])],
         rule: "`data.cache.what` is off, so that it has no effect: set the one to `audio`, `features` or `encoder`, or leave the other out",
     },
     Move {

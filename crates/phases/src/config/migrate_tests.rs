@@ -139,6 +139,17 @@ fn earlier_keys_without_effect_are_refused_in_one_sentence() {
     }
 }
 
+#[test]
+fn a_size_is_given_for_everything_that_a_cache_keeps() {
+    for what in ["audio", "features", "encoder"] {
+        let yaml = format!(
+            "model: {{trainable: decoder}}\ndata: {{train: {{path: a.csv}}, valid: {{path: b.csv}}, cache: {{what: {what}, max_bytes: 5000000}}}}"
+        );
+        let cache = serde_json::to_value(load(&yaml).expect(what).data.cache).expect("JSON");
+        assert_eq!((&cache["what"], &cache["max_bytes"]), (&what.into(), &5_000_000.into()));
+    }
+}
+
 /// All keys of an earlier version with their defaults, as in the `config.yaml` of an earlier run.
 #[test]
 fn a_recorded_configuration_of_an_earlier_version_means_the_same() {

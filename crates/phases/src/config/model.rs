@@ -35,6 +35,13 @@ pub struct ModelConfig {
     pub tokenizer: Option<TokenizerConfig>,
     /// Shorthand for `source: {path: …}` that overrides any other source, as in `--set model.path=DIR`.
     pub path: Option<PathBuf>,
+    /// Number of blocks of the encoder to keep, spaced evenly from the first to the last one: for a smaller student of the
+    /// model. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder_layers: Option<usize>,
+    /// Number of blocks of the decoder to keep, as `encoder_layers`. Distil-Whisper keeps 2 of 32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoder_layers: Option<usize>,
     /// Part of the model that is trained.
     pub trainable: Trainable,
     /// Number type in which the frozen matrices of the model are held in memory: those of its linear maps and of its token
@@ -56,6 +63,8 @@ impl Default for ModelConfig {
             source: ModelSource::default(),
             tokenizer: None,
             path: None,
+            encoder_layers: None,
+            decoder_layers: None,
             trainable: Trainable::default(),
             frozen_dtype: FrozenDtype::default(),
             lora: Some(usual_lora()),
@@ -276,7 +285,9 @@ impl ModelConfig {
     ) -> Result<PretrainedWhisper, SourceError> {
         // Before any random numbers are drawn: for new weights, and for the heads that training adds to loaded ones.
         undertone_ops::seed(seed);
-        let mut whisper = self.open(trained, device)?;
+        let whisper = self.open(trained, device)?;
+        let kept = whisper.with_layers(self.encoder_layers, self.decoder_layers);
+        let mut whisper = kept.map_err(SourceError::Layers)?;
         let constants = whisper.model.constants();
         whisper.model = set_trainable(whisper.model, |path| self.trainable.includes(path, constants));
         Ok(whisper)

@@ -4,6 +4,7 @@ use super::error::ensure;
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
 use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split, Trainable};
+use crate::backbone::Architecture;
 use undertone_data::cache::CacheWhat;
 use undertone_model::frozen::FrozenDtype;
 use undertone_tasks::HeadConfig;
@@ -64,6 +65,7 @@ impl Experiment {
             format!("`loss.label_smoothing` is {smoothing}: it must be at least 0 and below 1")
         })?;
         self.loss.alignment.validate()?;
+        self.validate_distillation()?;
         ensure(
             !self.loss.random_position || self.data.pad != Pad::Window,
             || "`loss.random_position` moves batches within the window, and `data.pad: window` fills it: choose one",
@@ -92,6 +94,33 @@ impl Experiment {
             Some(key) => Err(format!("`{key}` is for runs with `tasks`, and there are none").into()),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a teacher, or a model with fewer blocks, where it has no effect or would not be found again.
+    fn validate_distillation(&self) -> Result<(), ConfigError> {
+        if let Some(distillation) = &self.loss.distillation {
+            distillation.validate()?;
+            ensure(
+                self.tasks.is_empty(),
+                || "`loss.distillation` is for a run without `tasks`, which trains a whole model or one adapter: leave one of them out",
+            )?;
+            ensure(
+                self.model.backbone == Architecture::WHISPER,
+                || "`loss.distillation` is for `model.backbone: whisper`, whose decoder predicts token by token: leave it out",
+            )?;
+        }
+        let layers = [("encoder_layers", self.model.encoder_layers), ("decoder_layers", self.model.decoder_layers)];
+        let Some((key, _)) = layers.into_iter().find(|(_, layers)| layers.is_some()) else { return Ok(()) };
+        let is_adapted = !self.tasks.is_empty() || self.model.trainable == Trainable::Lora;
+        ensure(!is_adapted, || {
+            format!(
+                "`model.{key}` takes blocks out of a model, and an adapter belongs to the whole model that it was trained on:                  train the smaller model by itself first, and set `model.path` to it"
+            )
+        })?;
+        ensure(self.model.backbone == Architecture::WHISPER && self.model.source.config.is_none(), || {
+            format!("`model.{key}` takes blocks out of a pretrained Whisper: leave it out, or give `model.path` of one")
+        })?;
+        Ok(())
     }
 
     /// Refuses a cache of the encoder's states where it changes, or where more than its last states is read.

@@ -33,7 +33,7 @@ impl Choice {
         let asked = directory.strip_prefix(&root).unwrap_or(Path::new(""));
         // The directory of a stage's model stands for the stage.
         let asked = if asked.ends_with("best") { asked.parent().unwrap_or(asked) } else { asked };
-        let number = task.map(|task| number_of(&experiment, task)).transpose()?;
+        let number = task.map(|task| number_of(&experiment.tasks, task)).transpose()?;
         let (stage, task) = match (asked.as_os_str().is_empty(), experiment.tasks.len()) {
             (true, 0) => (StageSpec::first(&experiment), 0),
             (true, _) => {
@@ -97,18 +97,22 @@ pub(crate) fn root_of(directory: &Path) -> Option<PathBuf> {
     above.filter(|root| !root.as_os_str().is_empty()).map(Path::to_owned)
 }
 
-fn number_of(experiment: &Experiment, task: &str) -> Result<usize, RunError> {
-    let found = experiment.tasks.iter().position(|known| known.name == task);
-    found.ok_or_else(|| RunError::NoSuchTask { task: task.to_owned(), known: known(experiment) })
+/// Returns the index of the task with a name.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn number_of(tasks: &[TaskConfig], name: &str) -> Result<usize, RunError> {
+    let found = tasks.iter().position(|known| known.name == name);
+    found.ok_or_else(|| RunError::NoSuchTask { task: name.to_owned(), known: known(tasks) })
 }
 
 fn only_task(experiment: &Experiment) -> Result<usize, RunError> {
-    if experiment.tasks.len() == 1 { Ok(0) } else { Err(RunError::WhichTask(known(experiment))) }
+    if experiment.tasks.len() == 1 { Ok(0) } else { Err(RunError::WhichTask(known(&experiment.tasks))) }
 }
 
 /// Returns the names of the tasks for a message.
-fn known(experiment: &Experiment) -> String {
-    let names: Vec<&str> = experiment.tasks.iter().map(|task| task.name.as_str()).collect();
+fn known(tasks: &[TaskConfig]) -> String {
+    let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 

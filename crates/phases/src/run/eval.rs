@@ -13,6 +13,7 @@ use super::spec::StageSpec;
 use crate::config::TaskConfig;
 use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, Split};
 use std::path::Path;
+use undertone_data::cache::{CacheConfig, CacheWhat};
 use undertone_metrics::Direction;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_train::{Exported, TrainError};
@@ -94,7 +95,7 @@ impl Subject {
                 (true, _) => own.model.clone(),
                 (false, _) => ModelConfig::named(with),
             };
-            let setup = Setup::new(&Experiment { model, ..own.clone() })?;
+            let setup = Setup::new(&Experiment { model, ..self.with_own_data(own) })?;
             let model = TaskModel::plain(setup.pretrained.network());
             return self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle);
         }
@@ -229,7 +230,11 @@ impl Subject {
 
     /// Returns another experiment with this one's data, device and seed.
     fn with_own_data(&self, other: &Experiment) -> Experiment {
-        let Experiment { seed, device, kernels, data, .. } = self.experiment().clone();
+        let Experiment { seed, device, kernels, mut data, .. } = self.experiment().clone();
+        // What is kept belongs to the encoder of this model, and the other one may have trained its own.
+        if data.cache.what() == CacheWhat::Encoder {
+            data.cache = CacheConfig::default();
+        }
         Experiment { seed, device, kernels, data, ..other.clone() }
     }
 

@@ -7,6 +7,7 @@ use super::folder::{self, Description};
 use super::losses::{routing_sums, routing_terms};
 use super::modality::EncodedBatch;
 use super::model::{Encoded, Tapped, TaskModel};
+use super::teacher::{DISTILLATION, Teacher};
 use crate::config::{RoutingWeights, TaskConfig, TrainingGates};
 use crate::skipped::SkipRecord;
 use crate::work::trainable_share;
@@ -16,11 +17,12 @@ use burn::tensor::{Bool, Device, Tensor};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::adapters::Gates;
 use undertone_model::backbone::BackboneInput;
-use undertone_ops::linear_cross_entropy;
+use undertone_ops::{Distillation, linear_cross_entropy};
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossSum, LossTerm, Objective, Share};
 
@@ -41,6 +43,8 @@ pub(super) enum RoutingPolicy {
 pub struct TaskObjective {
     pub(super) policy: RoutingPolicy,
     pub(super) loss: LossConfig,
+    /// Model that this one learns from, if there is one.
+    pub(super) teacher: Option<Arc<Teacher>>,
     pub(super) evaluator: Evaluator,
     pub(super) valid: TaskLoader,
     /// Description of the exported folder; `None` in fine-tuning, which exports a folder like the one it started from.
@@ -69,20 +73,33 @@ impl TaskObjective {
         gates: Option<Gates>,
         batch: &TaskBatch,
         heads: Option<&HeadInputs>,
+        taught: Option<BackboneInput>,
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
         let encoded = model.encode(tapped, gates.as_ref());
         let (tasks, states, padding) = (&*self.evaluator.tasks, encoded.states.clone(), &tapped.padding);
         let of_batch = EncodedBatch { model, tasks, batch, states, padding, gates };
-        let sums = self.evaluator.pretrained.losses(of_batch, heads, self.loss.label_smoothing)?;
-        let sums = self.evaluator.tasks.iter().zip(sums).map(|(task, sum)| (term_name(task), sum));
-        let mut sums: Vec<LossSum> = sums.collect();
+        let smoothing = self.loss.label_smoothing;
+        let mut sums: Vec<LossSum> = match &self.teacher {
+            Some(teacher) => {
+                let taught = teacher.taught(taught, &encoded.states, &batch.input.speech()?.targets())?;
+                let speech = self.evaluator.pretrained.speech().ok_or(OF_SPEECH)?;
+                let Distillation { cross_entropy, divergence } = speech.distilled(of_batch, taught, smoothing)?;
+                vec![(term_name(&tasks[0]), cross_entropy.sum), (DISTILLATION.into(), divergence)]
+            }
+            None => {
+                let sums = self.evaluator.pretrained.losses(of_batch, heads, smoothing)?;
+                tasks.iter().zip(sums).map(|(task, sum)| (term_name(task), sum)).collect()
+            }
+        };
         for Alignment { name, labels, .. } in alignments(&self.loss.alignment, batch) {
             sums.push((name.into(), alignment_sum(model, &encoded, name, labels, device)?));
         }
         Ok(sums)
     }
 }
+
+const OF_SPEECH: &str = "only a backbone that writes text by itself is trained as a whole";
 
 /// Name of a task's loss in logs.
 fn term_name(task: &TaskConfig) -> Cow<'static, str> {
@@ -147,7 +164,11 @@ impl Objective for TaskObjective {
     }
 
     fn work(&self, model: &TaskModel, batch: &TaskBatch) -> BatchStats {
-        let work = batch.input.work(&model.backbone, trainable_share(model));
+        let mut work = batch.input.work(&model.backbone, trainable_share(model));
+        if let Some((teacher, speech)) = self.teacher.as_ref().zip(batch.input.speech().ok()) {
+            let rows = speech.names.len() as f64;
+            work.flops = work.flops.map(|flops| flops + rows * teacher.flops(speech.frames, speech.tokens));
+        }
         // A router that is trained alone reads the first blocks, and the others do not run; for known states none does.
         let all_run = self.task_weight() > 0.0 && batch.input.states().is_none();
         if all_run { work } else { BatchStats { flops: None, ..work } }
@@ -168,6 +189,11 @@ impl Objective for TaskObjective {
                 weight: task_weight * config.weight,
                 count: batch.decisions_of(task),
             }));
+            terms.extend(self.teacher.iter().map(|teacher| LossTerm {
+                name: DISTILLATION.into(),
+                weight: task_weight * teacher.weight(),
+                count: batch.decisions_of(0),
+            }));
             terms.extend(alignments(&self.loss.alignment, batch).map(|Alignment { name, weight, labels }| LossTerm {
                 name: name.into(),
                 weight: task_weight * weight,
@@ -187,10 +213,11 @@ impl Objective for TaskObjective {
         (input, padding, heads): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
+        let taught = input.clone().filter(|_| self.teacher.as_ref().is_some_and(|teacher| teacher.reads_input()));
         let tapped = self.evaluator.tapped(model, batch, input, padding, device)?;
         let RoutingPolicy::Router { gates, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
-            return self.task_sums(model, &tapped, gates, batch, heads.as_ref(), device);
+            return self.task_sums(model, &tapped, gates, batch, heads.as_ref(), taught, device);
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let pooled = tapped.pooled();
@@ -198,7 +225,7 @@ impl Objective for TaskObjective {
         let mut sums = Vec::new();
         if self.task_weight() > 0.0 {
             let gates = routing.training_gates(gates.kind(), gates.temperature(batch.step));
-            sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, heads.as_ref(), device)?;
+            sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, heads.as_ref(), taught, device)?;
         }
         sums.extend(routing_sums(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
         Ok(sums)
@@ -227,7 +254,7 @@ impl Objective for TaskObjective {
             return Ok(folder::save(model, description, directory)?);
         }
         let speech = self.evaluator.pretrained.speech();
-        let speech = speech.ok_or("only a backbone that writes text by itself is fine-tuned as a whole")?;
+        let speech = speech.ok_or(OF_SPEECH)?;
         speech.save(&model.backbone, directory)
     }
 }

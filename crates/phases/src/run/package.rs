@@ -5,6 +5,7 @@
 use super::card::{METRICS, card_of_tasks};
 use super::checksum::BackboneChecksum;
 use super::folder::{self, copy_file};
+use super::known::{self, INPUTS};
 use super::newest::newest_routed;
 use super::phase::Phase;
 use super::pretrained::Pretrained;
@@ -83,7 +84,8 @@ fn copy_stage(
     folder::copy(&stage.best(), &place.join("best"), &packaged.model.to_string(), checksum)?;
     // Runs of earlier versions have no score beside their model.
     let scores = [METRICS, "best/score.json"].into_iter().filter(|file| stage.directory.join(file).exists());
-    let mut files = std::iter::once("summary.json").chain(scores);
+    let inputs = known::path(stage).exists().then_some(INPUTS);
+    let mut files = std::iter::once("summary.json").chain(scores).chain(inputs);
     files.try_for_each(|file| copy_file(&stage.directory.join(file), &place.join(file)))
 }
 

@@ -516,6 +516,21 @@ class Router(Network):
         return F.one_hot(probabilities.argmax(), count).float()
 
 
+class KnownInputs:
+    """Distribution of the inputs of the tasks, to tell those of none."""
+
+    def __init__(self, weights):
+        self.means, self.factor, self.own = (
+            weights[name].double() for name in ["means", "covariance_factor", "own_distances"])
+
+    def own_share(self, pooled):
+        """Share of the tasks' own inputs that are at least as unlike them all."""
+        centred = (pooled.double() - self.means).T
+        squares = torch.linalg.solve_triangular(self.factor, centred, upper=False).square().sum(0)
+        nearer = int((self.own < squares.min().sqrt()).sum())
+        return (1 + len(self.own) - nearer) / (1 + len(self.own))
+
+
 def trained(folder, task):
     """Folder of what the latest phase trained."""
     for phase in ["phase3", "phase2", "phase1"]:
@@ -561,6 +576,9 @@ class Dynamo:
         self.tasks = list(self.heads)
         self.tap, path = description["router"]["tap"], model / "router.safetensors"
         self.router = Router(read_weights(path), experiment["router"]) if path.exists() else None
+        # Folders of earlier versions have none.
+        path = model.parent / "inputs.safetensors"
+        self.known = KnownInputs(read_weights(path)) if path.exists() else None
 
     def load_backbone(self, path):
         """Trained weights in place of the backbone's."""
@@ -602,9 +620,13 @@ class Dynamo:
     def decide(self, tapped, count, task):
         """Task that answers, and the router's gates and confidence where it is asked. Sets the backbone's gates."""
         if task is None and self.router and len(self.tasks) > 1:
-            chosen, gates, confidence = self.router.route(tapped[0, :count].mean(0))
+            pooled = tapped[0, :count].mean(0)
+            chosen, gates, confidence = self.router.route(pooled)
             self.backbone.gates = gates
-            return self.tasks[chosen], {"gates": dict(zip(self.tasks, gates)), "confidence": confidence}
+            share = self.known.own_share(pooled) if self.known else None
+            is_none = share is not None and share < self.router.config.get("reject", 0)
+            return self.tasks[chosen], {"gates": dict(zip(self.tasks, gates)), "confidence": confidence,
+                                        "own_share": share, "none": is_none}
         task = self.tasks[0] if task is None and len(self.tasks) == 1 else task
         if task not in self.tasks:
             given = f"there is no task `{task}`" if task else "the model has several tasks and no router"

@@ -2,9 +2,11 @@
 
 use super::arrays::input;
 use super::batch::{SampleInput, TaskBatch, TaskCollate, TaskSample};
-use super::choice::Choice;
+use super::choice::{Choice, number_of};
+use super::known;
 use super::modality::EncodedBatch;
 use super::model::{Tapped, TaskModel};
+use super::newest::newest_routed;
 use super::setup::Setup;
 use super::spec::Layout;
 use crate::backbone::{Architecture, SpeechBackbone};
@@ -18,6 +20,7 @@ use undertone_data::audio;
 use undertone_data::cut;
 use undertone_data::loader::Collate;
 use undertone_model::adapters::Gates;
+use undertone_model::known_inputs::KnownInputs;
 use undertone_tasks::{Answer, TextSample, UserInput, UserInputError, user_input_origin};
 use undertone_transcribe::{Reading, TranscribeError};
 
@@ -26,8 +29,12 @@ pub struct Predictor {
     setup: Setup,
     model: TaskModel,
     collate: TaskCollate,
-    /// Tasks to choose from.
+    /// Tasks of the run.
     tasks: Vec<TaskConfig>,
+    /// Indices of those that the router chooses among.
+    among: Vec<usize>,
+    /// What the inputs of all tasks are like.
+    known: Option<KnownInputs>,
 }
 
 /// Answer, with its task and routing.
@@ -50,14 +57,19 @@ pub struct Routed {
     pub gates: Vec<f32>,
     /// Confidence of the router in its choice.
     pub confidence: f32,
+    /// Share of the tasks' own inputs that are at least as unlike them all as this one; `None` for runs of earlier versions,
+    /// which did not record what their inputs are like.
+    pub own_share: Option<f64>,
+    /// Whether the input belongs to none of the tasks: `own_share` is below `router.reject`.
+    pub is_none: bool,
 }
 
 /// Task that answers, and the gates of the adapters.
 #[derive(Clone)]
 struct Decision {
     task: usize,
-    /// Gates of the router, `[1, adapters]`, and its confidence.
-    routed: Option<(Tensor<2>, f32)>,
+    /// Gates of the router, `[1, adapters]`, its confidence, and the share of own inputs that are as unlike the tasks.
+    routed: Option<(Tensor<2>, f32, Option<f64>)>,
 }
 
 impl Predictor {
@@ -68,10 +80,13 @@ impl Predictor {
     pub fn load(experiment: &Experiment) -> Result<Self, RunError> {
         let setup = Setup::new(experiment)?;
         let (_, model) = super::newest::newest(&setup)?;
-        if model.router.is_none() {
-            return Err(RunError::NoRouter(experiment.directory()));
+        let routed = newest_routed(experiment).filter(|_| model.router.is_some());
+        let (_, stage) = routed.ok_or_else(|| RunError::NoRouter(experiment.directory()))?;
+        let known = known::read(&known::path(&stage), model.backbone.d_model())?;
+        if known.is_none() && experiment.router.reject > 0.0 {
+            return Err(RunError::NoKnownInputs(stage.directory));
         }
-        Self::of(setup, model, experiment.tasks.clone())
+        Ok(Self { known, ..Self::of(setup, model, experiment.tasks.clone())? })
     }
 
     /// Loads the model of a stage for one task, without routing.
@@ -92,7 +107,18 @@ impl Predictor {
     fn of(setup: Setup, model: TaskModel, tasks: Vec<TaskConfig>) -> Result<Self, RunError> {
         // Padding as in the evaluation of the adapters.
         let collate = setup.collate(false)?;
-        Ok(Self { setup, model, collate, tasks })
+        let among = (0..tasks.len()).collect();
+        Ok(Self { setup, model, collate, tasks, among, known: None })
+    }
+
+    /// Lets the router choose among these tasks alone.
+    ///
+    /// # Errors
+    /// When there is no task of a name.
+    pub fn among<N: AsRef<str>>(mut self, names: &[N]) -> Result<Self, RunError> {
+        let numbers = names.iter().map(|name| number_of(&self.tasks, name.as_ref()));
+        self.among = numbers.collect::<Result<_, _>>()?;
+        Ok(self)
     }
 
     /// Answers an audio file. Audio longer than the window is cut at its quietest places, and each piece is routed
@@ -185,17 +211,23 @@ impl Predictor {
     /// Returns the task for the first row of a batch, and its gates.
     fn decide(&self, tapped: &Tapped) -> Decision {
         let Some(router) = &self.model.router else { return Decision { task: 0, routed: None } };
-        let routing = router.forward(tapped.pooled());
+        let pooled = tapped.pooled();
+        let first = |known: &KnownInputs| {
+            let values: Vec<f32> = undertone_ops::read(pooled.clone().narrow(0, 0, 1));
+            known.own_share(&values)
+        };
+        let own_share = self.known.as_ref().map(first);
+        let routing = router.forward(pooled).among(&self.among);
         let gates = routing.inference_gates(&self.setup.experiment.router).narrow(0, 0, 1);
         let confidence = routing.confidences().into_data().iter::<f32>().next().unwrap_or_default();
-        Decision { task: routing.choices()[0], routed: Some((gates, confidence)) }
+        Decision { task: routing.choices()[0], routed: Some((gates, confidence, own_share)) }
     }
 
     /// Computes the chosen head's answer to each row, with the adapters of one decision.
     fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Result<Vec<Answer>, RunError> {
         let chosen = vec![decision.task; batch.tasks.len()];
         let gates = match &decision.routed {
-            Some((gates, _)) => Some(Gates::Each(gates.clone().repeat_dim(0, chosen.len()))),
+            Some((gates, ..)) => Some(Gates::Each(gates.clone().repeat_dim(0, chosen.len()))),
             None => self.model.oracle(&chosen, &self.setup.device),
         };
         let states = self.model.encode(tapped, gates.as_ref()).states;
@@ -205,9 +237,13 @@ impl Predictor {
     }
 
     fn prediction(&self, decision: Decision, text: String) -> Prediction {
-        let routing = decision
-            .routed
-            .map(|(gates, confidence)| Routed { gates: gates.into_data().iter::<f32>().collect(), confidence });
+        let reject = self.setup.experiment.router.reject;
+        let routing = decision.routed.map(|(gates, confidence, own_share)| Routed {
+            gates: gates.into_data().iter::<f32>().collect(),
+            confidence,
+            own_share,
+            is_none: own_share.is_some_and(|share| share < reject),
+        });
         Prediction { start: 0.0, task: self.tasks[decision.task].name.clone(), text, routing }
     }
 }

@@ -5,6 +5,8 @@ use super::checksum::BackboneChecksum;
 use super::evaluator::Evaluator;
 use super::modality::Opening;
 use super::pretrained::Pretrained;
+use super::teacher::Teacher;
+use crate::backbone::SpeechBackbone;
 use crate::config::TaskConfig;
 use crate::speech::StateCache;
 use crate::{Experiment, Interrupt, ModelConfig, RunError, Split, TextNormalizer};
@@ -34,6 +36,7 @@ pub struct Setup {
     /// slow.
     samples: RefCell<HashMap<(String, Split), Arc<dyn TaskSamples>>>,
     checksum: OnceCell<BackboneChecksum>,
+    teacher: OnceCell<Option<Arc<Teacher>>>,
 }
 
 impl Setup {
@@ -69,12 +72,26 @@ impl Setup {
             process_group: ProcessGroup::default(),
             samples: RefCell::default(),
             checksum: OnceCell::new(),
+            teacher: OnceCell::new(),
         }
     }
 
     /// Returns the checksum of the backbone, which is computed once.
     pub(super) fn backbone_checksum(&self) -> BackboneChecksum {
         *self.checksum.get_or_init(|| BackboneChecksum::of(&self.experiment, self.pretrained.network()))
+    }
+
+    /// Returns the model that the experiment's learns from, which is loaded once; `None` if there is none.
+    ///
+    /// # Errors
+    /// When it is not available, or does not fit.
+    pub(super) fn teacher(&self) -> Result<Option<Arc<Teacher>>, RunError> {
+        if let Some(teacher) = self.teacher.get() {
+            return Ok(teacher.clone());
+        }
+        let student = self.pretrained.speech().and_then(SpeechBackbone::whisper);
+        let teacher = Teacher::load(&self.experiment, student, &self.device)?.map(Arc::new);
+        Ok(self.teacher.get_or_init(|| teacher).clone())
     }
 
     /// Returns the samples of a split of the given tasks.
@@ -103,9 +120,12 @@ impl Setup {
         self.pretrained.samples(&Opening { experiment, task, split, sources: &sources, seed, interrupt })
     }
 
-    /// Returns the memory footprint of the backbone, for the longest inputs that the heads allow.
+    /// Returns the memory footprint of the backbone, for the longest inputs that the heads allow, beside a teacher that is
+    /// loaded.
     pub(crate) fn footprint(&self) -> Footprint {
-        self.pretrained.footprint(&self.experiment.tasks).holding(self.experiment.model.frozen_dtype)
+        let teacher = self.teacher.get().and_then(Option::as_ref);
+        let own = self.pretrained.footprint(&self.experiment.tasks).holding(self.experiment.model.frozen_dtype);
+        own.beside(teacher.map_or(0, |teacher| teacher.bytes()))
     }
 
     /// Returns the training batches of a dataset, in a different order every epoch: `order`, or that of the seed.

@@ -15,6 +15,7 @@ use undertone_data::features::HOP;
 use undertone_data::loader::{Dataset, Mixture, MixtureError, Order, SampleError};
 use undertone_fit::Footprint;
 use undertone_model::backbone::BoxedBackbone;
+use undertone_ops::{Distillation, Taught};
 use undertone_tasks::Answer;
 use undertone_train::BoxError;
 
@@ -75,6 +76,21 @@ impl Modality for SpeechBackbone {
 }
 
 impl SpeechBackbone {
+    /// Computes the loss of the reference texts with the divergence from a teacher.
+    ///
+    /// # Errors
+    /// When the batch is not for this backbone, or its decoder cannot be taught.
+    pub(super) fn distilled(
+        &self,
+        encoded: EncodedBatch,
+        taught: Taught,
+        label_smoothing: f64,
+    ) -> Result<Distillation, BoxError> {
+        let batch = encoded.batch;
+        let targets = batch.input.speech()?.targets();
+        self.decoder.distilled(states(encoded, &batch.tasks), &targets, taught, label_smoothing)
+    }
+
     /// Returns a position at which a batch shorter than the window can begin, from its own random number.
     pub(super) fn random_start(&self, batch: &TaskBatch) -> usize {
         let Ok(speech) = batch.input.speech() else { return 0 };

@@ -158,6 +158,7 @@ impl StageSpec {
         Ok(TaskObjective {
             policy: self.policy,
             loss: self.loss.clone(),
+            teacher: setup.teacher()?,
             valid: setup.evaluation_batches(&self.tasks, Split::Valid)?,
             evaluator: setup.evaluator(self.tasks.clone())?,
             description: (self.layout == Layout::Adapters).then(|| self.description_on(setup)),

@@ -1,6 +1,7 @@
 //! Training of a run: its stages, one after the other, each in its own directory.
 
 use super::batch::TaskDataset;
+use super::known;
 use super::model::TaskModel;
 use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
@@ -236,6 +237,10 @@ fn train_stage(
     // A stage that is the whole run needs no title, and is summarised again.
     if directory != beginning.directory.path {
         if session.resume && stage.is_finished(setup)? {
+            // Those of earlier versions have none.
+            if session.process_group.is_main_process() {
+                known::record(stage, setup)?;
+            }
             return Ok(StageOutcome { directory, summary: None });
         }
         if session.display != Display::Nothing {
@@ -249,6 +254,10 @@ fn train_stage(
     beginning.make(stage, &setup.experiment, &session.process_group)?;
     // A barrier: the next stage starts from files that the first rank writes.
     let summary = session.process_group.all_ok(prepared.train())?;
+    if summary.completed {
+        let is_main = session.process_group.is_main_process();
+        session.process_group.all_ok(if is_main { known::record(stage, setup) } else { Ok(()) })?;
+    }
     Ok(StageOutcome { directory, summary: Some(summary) })
 }
 

@@ -7,7 +7,7 @@ use undertone_store::{DirectoryLock, is_temporary};
 
 /// Files that a run or one of its stages writes into its directory, without the model files in [`BEST`]. `*` stands for
 /// any letters, `#` for digits.
-const WRITTEN: [&str; 32] = [
+const WRITTEN: [&str; 33] = [
     "config.yaml",
     "config.#.yaml",
     "stage.yaml",
@@ -18,6 +18,7 @@ const WRITTEN: [&str; 32] = [
     "performance.jsonl",
     "bad_samples.json",
     "summary.json",
+    "inputs.safetensors",
     "events.out.tfevents.#.undertone",
     "metrics.json",
     "analysis.json",

@@ -189,7 +189,8 @@ function showPredictions(predictions) {
       element("span", { textContent: gate.toFixed(2) })));
     const sure = answer.confidence === undefined ? "" : `, confidence ${answer.confidence.toFixed(2)}`;
     const head = element("p", { className: "time", textContent: `${clock(answer.start)} ${answer.task}${sure}` });
-    return element("div", { className: "answer" }, head, element("p", { textContent: answer.text }), ...gates);
+    const text = answer.none ? "none of the tasks" : answer.text;
+    return element("div", { className: "answer" }, head, element("p", { textContent: text }), ...gates);
   }));
 }
 

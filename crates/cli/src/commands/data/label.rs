@@ -1,0 +1,94 @@
+//! `undertone data label`.
+
+use crate::failure::Failure;
+use crate::program::load_config;
+use crate::progress::Bar;
+use crate::say;
+use burn::tensor::Device;
+use serde_json::Value;
+use std::path::PathBuf;
+use undertone::ops::{Compute, autocast};
+use undertone::phases::run::load_whisper;
+use undertone::phases::{Experiment, Labelled, label};
+use undertone::store::{StoreError, write_atomically};
+use undertone::transcribe::{TranscribeOptions, Transcriber};
+
+/// Number of unreadable recordings that are named.
+const NAMED: usize = 5;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The experiment's YAML file: the recordings of its training data are labelled
+    #[arg(long)]
+    config: PathBuf,
+    /// Override one key of the configuration, like data.train.path=recordings.csv
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Model that writes the texts: a folder, a run, or a name on the hub; the teacher in `loss.distillation` if not given
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Leave out recordings whose text in the list differs from that of the model by a word error rate above this, such as 0.1
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    max_wer: Option<f64>,
+    /// List to write, in JSON lines; it must not exist
+    #[arg(long)]
+    out: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let experiment = load_config(&args.config, &args.settings)?;
+    if args.out.exists() {
+        return Err(Failure::BadInput(format!("`{}` exists: give another --out, or remove it", args.out.display())));
+    }
+    let device = experiment.open_device().map_err(Failure::bad_input)?;
+    let transcriber = transcriber(args, &experiment, &device)?;
+    let mut list = String::new();
+    let labelled = autocast(Compute::Auto.on(&device), || {
+        let mut write = |row: Value| list.extend([row.to_string().as_str(), "\n"]);
+        label(&experiment, &transcriber, args.max_wer, &Bar::default(), &mut write)
+    });
+    let labelled = labelled.map_err(Failure::of_run)?;
+    let failed = |e: StoreError| Failure::Machine(format!("cannot write `{}`: {e}", args.out.display()));
+    write_atomically(&args.out, list.as_bytes()).map_err(failed)?;
+    report(args, &labelled)
+}
+
+fn transcriber(args: &Args, experiment: &Experiment, device: &Device) -> Result<Transcriber, Failure> {
+    let teacher = experiment.loss.distillation.as_ref().map(|distillation| &distillation.teacher);
+    let model = args.model.as_ref().or(teacher).ok_or_else(|| {
+        Failure::BadInput("there is no model to write the texts: give --model, or `loss.distillation.teacher`".into())
+    })?;
+    let whisper = load_whisper(model, None, device).map_err(Failure::of_run)?;
+    let is_multilingual = whisper.generation.is_multilingual;
+    let data = &experiment.data;
+    let [language, task] = [&data.language, &data.task].map(|word| is_multilingual.then_some(word.as_str()));
+    let options = TranscribeOptions::plain(language, task);
+    Transcriber::new(whisper, device, options).map_err(Failure::bad_input)
+}
+
+fn report(args: &Args, labelled: &Labelled) -> Result<(), Failure> {
+    let Labelled { written, differing, silent, unreadable, wer } = labelled;
+    let wer = wer.map_or(String::new(), |wer| format!("; WER {:.1} % against the texts of the list", 100.0 * wer));
+    let mut left_out = Vec::new();
+    if *differing > 0 {
+        let most = args.max_wer.unwrap_or_default();
+        left_out.push(format!("{differing} left out that differ by more than {:.1} %", 100.0 * most));
+    }
+    if *silent > 0 {
+        left_out.push(format!("{silent} left out without a text"));
+    }
+    let left_out: String = left_out.into_iter().map(|text| format!(", {text}")).collect();
+    say!("{}: {written} labelled{left_out}{wer}", args.out.display())?;
+    for (name, reason) in unreadable.iter().take(NAMED) {
+        tracing::warn!("`{name}` cannot be read: {reason}");
+    }
+    match unreadable.len() {
+        0 => Ok(()),
+        count => Err(Failure::BadInput(format!("{count} of the recordings cannot be read, and are not in the list"))),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| "give a word error rate of at least 0, such as 0.1".into())
+}

@@ -1,0 +1,45 @@
+//! Configuration of the loss term by which a model learns from a larger one.
+
+use super::ConfigError;
+use super::error::ensure;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use undertone_model::frozen::FrozenDtype;
+
+/// Divergence of the model's predictions from those of a teacher (Hinton et al., 2015), `τ² KL(teacher ‖ model)` at each token
+/// of a text, beside the cross-entropy of the text, whose weight is 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DistillationConfig {
+    /// The teacher, a Whisper with the same vocabulary and window: a folder in the Hugging Face layout, a file or folder of
+    /// another program, the directory of a run that trained a whole model, a bundled model, or a name on the hub.
+    pub teacher: PathBuf,
+    /// Weight of the divergence. Distil-Whisper weighs it 1.25 times as much as the cross-entropy.
+    pub weight: f64,
+    /// Temperature τ that divides the logits of both. Above 1 it shows the model more of what the teacher thinks of tokens
+    /// that it does not choose.
+    pub temperature: f64,
+    /// Number type in which the teacher's matrices are held in memory.
+    pub frozen_dtype: FrozenDtype,
+}
+
+impl Default for DistillationConfig {
+    fn default() -> Self {
+        Self { teacher: PathBuf::new(), weight: 1.0, temperature: 2.0, frozen_dtype: FrozenDtype::F32 }
+    }
+}
+
+impl DistillationConfig {
+    /// # Errors
+    /// When there is no teacher, or a number is not positive.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let no_teacher = || "`loss.distillation.teacher` is missing: name the model to learn from";
+        ensure(!self.teacher.as_os_str().is_empty(), no_teacher)?;
+        for (key, value) in [("weight", self.weight), ("temperature", self.temperature)] {
+            ensure(value.is_finite() && value > 0.0, || {
+                format!("`loss.distillation.{key}` is {value}: it must be above 0")
+            })?;
+        }
+        Ok(())
+    }
+}

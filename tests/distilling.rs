@@ -1,0 +1,126 @@
+//! A smaller model from a larger one, as a user makes it: the large one labels recordings, and a student with fewer blocks
+//! learns from the labels and from what its teacher thinks of each token.
+
+use serde_json::Value;
+use undertone_tests::Place;
+
+/// Recordings of Morse with their texts, and an experiment that distils the bundled model on them.
+fn place() -> Place {
+    let place = Place::default();
+    let synth = ["data", "synth", "--count", "8", "--out", "clips", "--set", "data.train.cw.duration_s=[4, 5]"];
+    let easy = [
+        "--set",
+        "data.train.cw.clean=1",
+        "--set",
+        "data.train.cw.noise_only=0",
+        "--set",
+        "data.train.cw.wpm=[20, 25]",
+    ];
+    place.run(&[&synth[..], &easy].concat()).succeeded();
+    place.write(
+        "distil.yaml",
+        "run: {name: student, dir: runs}
+device: cpu
+model: {decoder_layers: 1, trainable: decoder}
+data:
+  batch_size: 4
+  workers: 1
+  pad: window
+  cache: {what: encoder, dir: cache}
+  train: {path: labels.jsonl}
+  valid: {path: clips/manifest.jsonl, limit: 2}
+loss: {distillation: {teacher: whisper-nano-cw, weight: 1.25}}
+train:
+  max_steps: 12
+  log_every: 1
+  optimizer: {lr: 1.0e-3, warmup_steps: 1}
+  evaluate: {every: 0}
+  checkpoint: {every: 4}
+",
+    );
+    place
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn read(place: &Place, path: &str) -> String {
+    std::fs::read_to_string(place.path(path)).expect(path)
+}
+
+/// Labels the recordings of `list`.
+fn label(place: &Place, list: &str, more: &[&str]) -> undertone_tests::Outcome {
+    let data = format!("data.train.path={list}");
+    place.run(&[&["data", "label", "--config", "distil.yaml", "--set", &data], more].concat())
+}
+
+#[test]
+fn a_student_learns_from_the_labels_and_the_thoughts_of_its_teacher() {
+    let place = place();
+    let labelled = label(&place, "clips/manifest.jsonl", &["--max-wer", "0.5", "--out", "labels.jsonl"]).succeeded();
+    let rows = lines(&read(&place, "labels.jsonl"));
+    assert!(labelled.stdout.contains("labelled") && labelled.stdout.contains("WER"), "{labelled:?}");
+    assert!(rows.len() >= 6, "the bundled model reads clean Morse: {rows:?}");
+    for row in &rows {
+        assert!(row["wer"].as_f64().is_some_and(|wer| wer <= 0.5) && row["text"] != "", "{row}");
+        assert!(
+            row["reference"].is_string() && row["audio"].as_str().is_some_and(|path| path.starts_with('/')),
+            "{row}"
+        );
+    }
+    place.run(&["train", "--config", "distil.yaml"]).succeeded();
+    let steps: Vec<Value> = lines(&read(&place, "runs/student/metrics.jsonl"))
+        .into_iter()
+        .filter(|line| line.get("text").is_some())
+        .collect();
+    let term = |step: &Value, name: &str| step[name].as_f64().expect("a number");
+    assert_eq!(steps.len(), 12);
+    for step in &steps {
+        let total = term(step, "text") + 1.25 * term(step, "distillation");
+        assert!((term(step, "loss") - total).abs() < 1e-3 * total, "{step}");
+    }
+    let [first, last] = [&steps[0], &steps[11]].map(|step| term(step, "distillation"));
+    assert!(last < 0.7 * first, "{first} became {last}");
+    let config: Value = serde_json::from_str(&read(&place, "runs/student/best/config.json")).expect("JSON");
+    assert_eq!(config["decoder_layers"], 1);
+    let audio = rows[0]["audio"].as_str().expect("a path");
+    place.run(&["transcribe", "--model", "runs/student", audio]).succeeded();
+    place.run(&["eval", "--run", "runs/student", "--compare", "whisper-nano-cw"]).succeeded();
+    // What a killed run had not done, it does the same way.
+    let run =
+        |name: &str| std::fs::read(place.path(&format!("runs/student/checkpoints/step-00000012/{name}"))).expect(name);
+    let whole = ["model.safetensors", "optimizer.safetensors"].map(run);
+    std::fs::remove_file(place.path("runs/student/summary.json")).expect("removed");
+    std::fs::remove_dir_all(place.path("runs/student/checkpoints/step-00000012")).expect("removed");
+    place.run(&["train", "--config", "distil.yaml", "--resume"]).succeeded();
+    assert!(["model.safetensors", "optimizer.safetensors"].map(run) == whole, "other bits");
+}
+
+#[test]
+fn labels_are_written_whole_or_not_at_all_and_what_is_left_out_is_said() {
+    let place = place();
+    // One text is another recording's, one recording has no text, and one is missing.
+    let mut rows = lines(&read(&place, "clips/manifest.jsonl"));
+    rows[0]["text"] = "SOMETHING ELSE ALTOGETHER".into();
+    rows[1]["text"] = "".into();
+    let list: String = rows[..4].iter().map(|row| format!("{row}\n")).collect();
+    place.write("clips/some.jsonl", &list);
+    let labelled = label(&place, "clips/some.jsonl", &["--max-wer", "0.5", "--out", "labels.jsonl"]).succeeded();
+    assert!(labelled.stdout.contains("1 left out that differ by more than 50.0 %"), "{labelled:?}");
+    let texts = lines(&read(&place, "labels.jsonl"));
+    assert!(texts.len() == 3 && texts[0].get("reference").is_none(), "{texts:?}");
+    let again = label(&place, "clips/some.jsonl", &["--out", "labels.jsonl"]);
+    again.assert_refusal(&["labels.jsonl", "exists"]);
+    std::fs::remove_file(place.path("clips/000002.wav")).expect("removed");
+    std::fs::write(place.path("clips/000002.wav"), "no audio").expect("written");
+    let unreadable = label(&place, "clips/some.jsonl", &["--out", "rest.jsonl"]);
+    unreadable.assert_refusal(&["1 of the recordings cannot be read"]);
+    assert_eq!(lines(&read(&place, "rest.jsonl")).len(), 3, "the others are labelled");
+    let nobody = ["--set", "loss.distillation=null", "--out", "other.jsonl"];
+    label(&place, "clips/some.jsonl", &nobody).assert_refusal(&["--model", "loss.distillation.teacher"]);
+    place.write("synth.yaml", "loss: {distillation: {teacher: whisper-nano-cw}}\n");
+    let synthesised = ["data", "label", "--config", "synth.yaml", "--out", "x.jsonl"];
+    place.run(&synthesised).assert_refusal(&["synthesised"]);
+    assert!(!place.path("x.jsonl").exists());
+}
