@@ -28,6 +28,7 @@ pub mod attention;
 mod bf16;
 pub mod conv;
 pub mod distillation;
+pub mod depthwise;
 pub mod embedding;
 mod few_rows;
 pub mod filter_bank;

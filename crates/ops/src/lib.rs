@@ -35,6 +35,7 @@ mod conv;
 mod ctc;
 #[cfg(feature = "cube")]
 mod cube;
+mod depthwise;
 mod device;
 #[cfg_attr(feature = "tch", allow(deprecated))]
 mod exact;
@@ -61,6 +62,8 @@ mod precision;
 mod product;
 mod random;
 mod read;
+mod rotary;
+mod sigmoid;
 mod step;
 mod step_rules;
 mod sum;
@@ -73,6 +76,7 @@ pub use capacity::Capacity;
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;
 pub use ctc::{ctc_greedy, ctc_loss};
+pub use depthwise::depthwise_conv1d;
 pub use device::{
     DeviceError, DeviceSpec, backends, check_backend, compiles_kernels, driver_name, on_upload_stream, runs_on_host,
 };
@@ -95,6 +99,8 @@ pub use precision::{Compute, autocast};
 pub use product::matmul;
 pub use random::{normal, seed, undrawn, uniform};
 pub use read::{Reading, read, read_behind, wait, waits};
+pub use rotary::Rotary;
+pub use sigmoid::{glu, silu};
 pub use step::{StepControl, StepNumbers, StepReading};
 pub use step_rules::StepRules;
 pub use sum::sum;

@@ -1,6 +1,7 @@
 //! Scaled-dot-product attention.
 
 mod composed;
+mod grouped;
 mod states;
 
 #[cfg(feature = "cube")]
@@ -19,6 +20,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{Bool, Tensor};
 use composed::Composed;
+use grouped::Groups;
 pub use states::{prefers_states, state_attention};
 use std::sync::Arc;
 use undertone_kernels::attention as kernels;
@@ -26,7 +28,7 @@ use undertone_kernels::attention as kernels;
 /// Options of [`attention`]: heads, masks and dropout.
 #[derive(Clone, Debug)]
 pub struct AttentionOptions {
-    /// Number of heads; divides the last axis of queries, keys and values.
+    /// Number of heads of the queries; divides their last axis.
     pub heads: usize,
     /// Whether query `i` sees key `j` only if `j ≤ i + (keys - queries)`: with a cache, the queries are the last of the
     /// keys.
@@ -63,20 +65,26 @@ impl AttentionOptions {
     }
 }
 
-/// Returns `softmax(q kᵀ / √d_head) v` per head.
+/// Returns `softmax(q kᵀ / √d_head) v` per head. If there are fewer heads of keys and values, consecutive heads of the
+/// queries share one (grouped-query attention, Ainslie et al., 2023).
 ///
 /// # Shapes
 /// - `query`: `[batch, queries, heads · d_head]`
-/// - `key`, `value`: `[batch, keys, heads · d_head]`
+/// - `key`, `value`: `[batch, keys, key heads · d_head]`
 /// - output: `[batch, queries, heads · d_head]`
 ///
 /// # Panics
-/// If `heads` does not divide the last axis.
-pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
-    let width = query.dims()[2];
-    assert!(width.is_multiple_of(options.heads), "{} heads do not divide a width of {width}", options.heads);
-    let dtype = query.dtype();
-    host::restored(products(lowered(query), lowered(key), lowered(value), options), dtype)
+/// If `heads` does not divide the last axis of `query`, or the number of key heads does not divide `heads`.
+pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, mut options: AttentionOptions) -> Tensor<3> {
+    let groups = Groups::of(options.heads, query.dims()[2], key.dims()[2]);
+    let (dtype, query, key, value) = (query.dtype(), lowered(query), lowered(key), lowered(value));
+    let y = if options.causal && query.dims()[1] > 1 {
+        products(query, groups.repeated(key), groups.repeated(value), options)
+    } else {
+        (options.heads, options.causal) = (groups.heads, false);
+        groups.side_by_side(products(groups.lined_up(query), key, value, options))
+    };
+    host::restored(y, dtype)
 }
 
 fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {

@@ -1,5 +1,6 @@
 //! Attention to the states that keys and values would be projected from.
 
+use super::grouped::Groups;
 use super::{AttentionOptions, attention, bools};
 use crate::host::{self, HostOp, fused, like, quaternary, weights};
 use crate::linear;
@@ -19,12 +20,12 @@ pub fn prefers_states(device: &Device) -> bool {
 ///
 /// # Shapes
 /// - `query`: `[batch, queries, heads · d_head]`; `states`: `[batch, time, d_model]`
-/// - `key_weight`, `value_weight`: `[heads · d_head, d_model]`
+/// - `key_weight`, `value_weight`: `[key heads · d_head, d_model]`; with fewer heads than `heads` as in [`attention`]
 /// - `padding`: `[batch, time]`, true where a state must not be seen; each row must leave a state visible
 /// - output: `[batch, queries, heads · d_head]`
 ///
 /// # Panics
-/// If `heads` does not divide the last axis of `query`.
+/// As for [`attention`].
 pub fn state_attention(
     query: Tensor<3>,
     states: Tensor<3>,
@@ -38,18 +39,17 @@ pub fn state_attention(
         let [key, value] = [key_weight, value_weight].map(|weight| linear(states.clone(), weight, None));
         return attention(query, key, value, AttentionOptions::new(heads).with_key_padding(padding));
     }
-    let width = query.dims()[2];
-    assert!(width.is_multiple_of(heads), "{heads} heads do not divide a width of {width}");
+    let groups = Groups::of(heads, query.dims()[2], key_weight.dims()[0]);
     let dtype = query.dtype();
-    let op = HostStateAttention { heads, padding: padding.map(|mask| bools(mask).into()) };
+    let op = HostStateAttention { heads: groups.heads, padding: padding.map(|mask| bools(mask).into()) };
     let out = quaternary::<3, 3, 2, 2, 3>(
         op,
-        host::f32(query),
+        host::f32(groups.lined_up(query)),
         host::held(states),
         host::held(key_weight),
         host::held(value_weight),
     );
-    host::restored(out, dtype)
+    host::restored(groups.side_by_side(out), dtype)
 }
 
 #[derive(Clone, Debug)]
