@@ -87,7 +87,7 @@ pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
         "base_model.model."
     }
 
-    /// Width of its states.
+    /// Width of its states: that of the token embedding, unless overridden.
     fn d_model(&self) -> usize {
         self.token_embedding().weight.dims()[1]
     }

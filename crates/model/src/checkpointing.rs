@@ -5,7 +5,7 @@ use crate::adapters::Gates;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Bool, Tensor};
 use std::num::NonZeroUsize;
-use undertone_ops::{AnyFloat, checkpoint, fork};
+use undertone_ops::{AnyFloat, Rotary, checkpoint, fork};
 
 /// Inputs of a block besides the stream.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub(crate) struct Beside {
     pub states: Option<Tensor<3>>,
     /// Padding mask of the keys, `[batch, keys]`, true where a key is padding.
     pub padding: Option<Tensor<2, Bool>>,
+    /// Positions of an encoder with rotary ones; constants.
+    pub rotary: Option<Rotary>,
 }
 
 impl Beside {
@@ -26,7 +28,7 @@ impl Beside {
             one => one,
         });
         let states = self.states.map(|states| change(states.into()).tensor());
-        Self { gates, states, padding: self.padding }
+        Self { gates, states, ..self }
     }
 }
 

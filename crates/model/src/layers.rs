@@ -104,7 +104,7 @@ pub fn mean_pool(states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor
     states.mask_fill(hidden, 0.0).sum_dim(1).squeeze_dim(1) / counts
 }
 
-fn normal<const D: usize>(shape: [usize; D], std: f64, device: &Device) -> Param<Tensor<D>> {
+pub(crate) fn normal<const D: usize>(shape: [usize; D], std: f64, device: &Device) -> Param<Tensor<D>> {
     Param::from_tensor(ops::normal(shape, std, device))
 }
 

@@ -53,6 +53,10 @@ impl Backbone for Whisper {
         Whisper::forward_flops(self, length, written)
     }
 
+    fn d_model(&self) -> usize {
+        self.encoder.layer_norm.weight.dims()[0]
+    }
+
     /// transformers' `WhisperForConditionalGeneration` holds its network in `model`.
     fn peft_prefix(&self) -> &'static str {
         "base_model.model.model."

@@ -5,14 +5,14 @@ use crate::layers::Linear;
 use burn::module::Module;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Device, FloatDType, Int, Tensor};
-use undertone_ops::{AttentionOptions, attention, state_attention};
+use undertone_ops::{AttentionOptions, Rotary, attention, state_attention};
 
 /// Query, key, value and output projections; the key projection has no bias.
 #[derive(Module, Debug)]
 pub struct MultiHeadAttention {
-    /// `[d_model, d_model]`, no bias.
+    /// `[key and value heads · d_head, d_model]`, no bias.
     pub k_proj: Linear,
-    /// `[d_model, d_model]`.
+    /// `[key and value heads · d_head, d_model]`.
     pub v_proj: Linear,
     /// `[d_model, d_model]`.
     pub q_proj: Linear,
@@ -24,7 +24,7 @@ pub struct MultiHeadAttention {
     dropout: f64,
 }
 
-/// Projected keys and values, `[batch, time, d_model]` each.
+/// Projected keys and values, `[batch, time, key and value heads · d_head]` each.
 #[derive(Clone, Debug)]
 pub struct KeyValue {
     /// Keys.
@@ -46,13 +46,14 @@ impl KeyValue {
 }
 
 impl MultiHeadAttention {
-    pub(crate) fn init(d_model: usize, heads: usize, dropout: f64, std: f64, device: &Device) -> Self {
-        let projection = |bias| Linear::init(d_model, d_model, bias, std, device);
+    /// Creates an attention of `heads`, whose keys and values are `keys` wide.
+    pub(super) fn init(d_model: usize, keys: usize, heads: usize, dropout: f64, std: f64, device: &Device) -> Self {
+        let projection = |out, bias| Linear::init(d_model, out, bias, std, device);
         Self {
-            k_proj: projection(false),
-            v_proj: projection(true),
-            q_proj: projection(true),
-            out_proj: projection(true),
+            k_proj: projection(keys, false),
+            v_proj: projection(keys, true),
+            q_proj: projection(d_model, true),
+            out_proj: projection(d_model, true),
             heads,
             dropout,
         }
@@ -78,11 +79,20 @@ impl MultiHeadAttention {
         KeyValue { key: self.k_proj.forward_gated(x.clone(), gates), value: self.v_proj.forward_gated(x, gates) }
     }
 
+    /// Attends from `x`, `[batch, time, d_model]`, to all of itself, with queries and keys turned by their positions if
+    /// these are rotary.
+    pub fn to_itself(&self, x: Tensor<3>, positions: Option<&Rotary>, gates: Option<&Gates>) -> Tensor<3> {
+        let turned = |x: Tensor<3>| positions.map_or(x.clone(), |rotary| rotary.turn(x));
+        let memory = self.key_value(x.clone(), gates);
+        let memory = KeyValue { key: turned(memory.key), ..memory };
+        self.mix(turned(self.q_proj.forward_gated(x, gates)), memory, AttentionOptions::new(self.heads), gates)
+    }
+
     /// Attends from `x`, `[batch, queries, d_model]`, to `memory`.
     pub fn forward(&self, x: Tensor<3>, memory: KeyValue, causal: bool, gates: Option<&Gates>) -> Tensor<3> {
         let mut options = AttentionOptions::new(self.heads);
         options.causal = causal;
-        self.mix(x, memory, options, gates)
+        self.mix(self.q_proj.forward_gated(x, gates), memory, options, gates)
     }
 
     /// Attends from `x`, `[batch, queries, d_model]`, to the `memory` of another sequence; `padding`, `[batch, keys]`,
@@ -94,7 +104,8 @@ impl MultiHeadAttention {
         padding: Option<&Tensor<2, Bool>>,
         gates: Option<&Gates>,
     ) -> Tensor<3> {
-        self.mix(x, memory, AttentionOptions::new(self.heads).with_key_padding(padding.cloned()), gates)
+        let options = AttentionOptions::new(self.heads).with_key_padding(padding.cloned());
+        self.mix(self.q_proj.forward_gated(x, gates), memory, options, gates)
     }
 
     /// Attends from `x`, `[batch, queries, d_model]`, to the states of another sequence, `[batch, time, d_model]`: as
@@ -102,31 +113,38 @@ impl MultiHeadAttention {
     pub(super) fn to_states(&self, x: Tensor<3>, states: Tensor<3>, padding: Option<&Tensor<2, Bool>>) -> Tensor<3> {
         let projections = [&self.k_proj, &self.v_proj].map(|projection| projection.weight.val());
         let mixed = state_attention(self.q_proj.forward(x), states, projections, self.heads, padding.cloned());
-        // The weights of the values sum to 1, so their bias is that of the sum.
+        // The weights of the values sum to 1, so their bias is that of the sum, for each head that shares them.
         let mixed = match &self.v_proj.bias {
-            Some(bias) => mixed + bias.val().unsqueeze(),
+            Some(bias) => mixed + self.of_each_head(bias.val()).unsqueeze(),
             None => mixed,
         };
         self.out_proj.forward(mixed)
+    }
+
+    /// Repeats the values' bias for the heads that share them: `[d_model]`.
+    fn of_each_head(&self, bias: Tensor<1>) -> Tensor<1> {
+        let ([width], [d_model, _]) = (bias.dims(), self.q_proj.weight.dims());
+        let (size, group) = (d_model / self.heads, d_model / width);
+        bias.reshape([width / size, 1, size]).expand([width / size, group, size]).reshape([d_model])
     }
 
     /// Returns how `x`, `[batch, queries, d_model]`, attends to the `memory` of another sequence in some of the heads:
     /// `[batch, heads, queries, keys]`, with a sum of 1 over the keys.
     pub fn weights(&self, x: Tensor<3>, memory: &KeyValue, heads: &[usize], gates: Option<&Gates>) -> Tensor<4> {
         let query = self.q_proj.forward_gated(x, gates);
-        let (keys, size) = (memory.key.dims()[1], query.dims()[2] / self.heads);
+        let ([_, keys, width], size) = (memory.key.dims(), query.dims()[2] / self.heads);
+        let group = query.dims()[2] / width;
         let of = |x: &Tensor<3>, head: usize| x.clone().narrow(2, head * size, size).cast(FloatDType::F32);
         let [batch, queries, _] = query.dims();
         let weights = heads.iter().map(|head| {
-            let scores = of(&query, *head).matmul(of(&memory.key, *head).swap_dims(1, 2));
+            let scores = of(&query, *head).matmul(of(&memory.key, *head / group).swap_dims(1, 2));
             softmax(scores.mul_scalar((size as f64).powf(-0.5)), 2).reshape([batch, 1, queries, keys])
         });
         Tensor::cat(weights.collect(), 1)
     }
 
-    fn mix(&self, x: Tensor<3>, memory: KeyValue, options: AttentionOptions, gates: Option<&Gates>) -> Tensor<3> {
-        let options = options.with_dropout(self.dropout);
-        let mixed = attention(self.q_proj.forward_gated(x, gates), memory.key, memory.value, options);
+    fn mix(&self, query: Tensor<3>, memory: KeyValue, options: AttentionOptions, gates: Option<&Gates>) -> Tensor<3> {
+        let mixed = attention(query, memory.key, memory.value, options.with_dropout(self.dropout));
         self.out_proj.forward_gated(mixed, gates)
     }
 }

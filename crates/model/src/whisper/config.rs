@@ -1,7 +1,7 @@
 //! Dimensions of a Whisper model, under Hugging Face's names.
 
+use super::options::{COMPACT, EncoderBlock, OPTIONS, PositionEmbeddings};
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
-use crate::shapes::{Asked, Axis, linear, norm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -11,6 +11,19 @@ use serde_json::{Map, Value};
 pub struct WhisperConfig {
     /// Width of the residual stream.
     pub d_model: usize,
+    /// Width of the token embedding, which a projection brings to `d_model` (factorised as in ALBERT); it is also the output
+    /// layer. Default: `d_model`, without a projection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_size: Option<usize>,
+    /// Kind of the encoder's blocks.
+    #[serde(skip_serializing_if = "is_default")]
+    pub encoder_block: EncoderBlock,
+    /// Kernel size of a Conformer block's convolution, in encoder positions; odd. Default: 31, with `encoder_block: conformer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conv_kernel_size: Option<usize>,
+    /// Positions of the encoder.
+    #[serde(skip_serializing_if = "is_default")]
+    pub position_embeddings_type: PositionEmbeddings,
     /// Number of encoder blocks.
     pub encoder_layers: usize,
     /// Number of decoder blocks.
@@ -19,6 +32,14 @@ pub struct WhisperConfig {
     pub encoder_attention_heads: usize,
     /// Number of attention heads in the decoder.
     pub decoder_attention_heads: usize,
+    /// Number of heads of keys and values in the encoder (grouped-query attention); divides `encoder_attention_heads`.
+    /// Default: as many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder_key_value_heads: Option<usize>,
+    /// Number of heads of keys and values in the decoder, in both of its attentions; divides `decoder_attention_heads`.
+    /// Default: as many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoder_key_value_heads: Option<usize>,
     /// Width of the encoder's feed-forward layers.
     pub encoder_ffn_dim: usize,
     /// Width of the decoder's feed-forward layers.
@@ -53,10 +74,16 @@ impl Default for WhisperConfig {
     fn default() -> Self {
         Self {
             d_model: 384,
+            embedding_size: None,
+            encoder_block: EncoderBlock::default(),
+            conv_kernel_size: None,
+            position_embeddings_type: PositionEmbeddings::default(),
             encoder_layers: 4,
             decoder_layers: 4,
             encoder_attention_heads: 6,
             decoder_attention_heads: 6,
+            encoder_key_value_heads: None,
+            decoder_key_value_heads: None,
             encoder_ffn_dim: 1536,
             decoder_ffn_dim: 1536,
             num_mel_bins: 80,
@@ -73,6 +100,10 @@ impl Default for WhisperConfig {
             pad_token_id: 50257,
         }
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Reason why a configuration does not describe a model.
@@ -120,6 +151,7 @@ impl WhisperConfig {
                 return Err(invalid(key, heads, &format!("must divide d_model, which is {}", self.d_model)));
             }
         }
+        self.check_options()?;
         for (key, p) in [
             ("dropout", self.dropout),
             ("attention_dropout", self.attention_dropout),
@@ -149,7 +181,8 @@ impl WhisperConfig {
     /// # Errors
     /// Names the key.
     fn check_sizes(&self) -> Result<(), WhisperConfigError> {
-        let positive: [(&'static str, usize); 9] = [
+        let [encoder_key_value_heads, decoder_key_value_heads] = self.key_value_heads();
+        let positive: [(&'static str, usize); 13] = [
             ("d_model", self.d_model),
             ("encoder_attention_heads", self.encoder_attention_heads),
             ("decoder_attention_heads", self.decoder_attention_heads),
@@ -159,6 +192,10 @@ impl WhisperConfig {
             ("vocab_size", self.vocab_size),
             ("max_source_positions", self.max_source_positions),
             ("max_target_positions", self.max_target_positions),
+            ("embedding_size", self.embedding_width()),
+            ("encoder_key_value_heads", encoder_key_value_heads),
+            ("decoder_key_value_heads", decoder_key_value_heads),
+            ("conv_kernel_size", self.conv_kernel()),
         ];
         for (key, value) in positive {
             if value == 0 {
@@ -195,72 +232,13 @@ impl WhisperConfig {
         }
     }
 
-    /// Number of parameters, including the positions, which are never trained.
-    fn parameters(&self) -> u128 {
-        let count = |tensors: Vec<Asked>| tensors.iter().map(Asked::count).fold(0, u128::saturating_add);
-        let layers = |one: Vec<Asked>, layers: usize| count(one).saturating_mul(layers as u128);
-        let blocks = layers(self.encoder_layer(0), self.encoder_layers)
-            .saturating_add(layers(self.decoder_layer(0), self.decoder_layers));
-        count(self.outer_tensors()).saturating_add(blocks)
-    }
-
-    /// Tensors of the network with their paths.
-    pub(crate) fn tensors(&self) -> impl Iterator<Item = Asked> {
-        let encoder = (0..self.encoder_layers).flat_map(|layer| self.encoder_layer(layer));
-        let decoder = (0..self.decoder_layers).flat_map(|layer| self.decoder_layer(layer));
-        self.outer_tensors().into_iter().chain(encoder).chain(decoder)
-    }
-
-    /// All tensors except those of the blocks.
-    fn outer_tensors(&self) -> Vec<Asked> {
-        let (d, mel) = (("d_model", self.d_model), ("num_mel_bins", self.num_mel_bins));
-        let table = |path: &str, rows| Asked::new(format!("{path}.weight"), &[rows, d]);
-        let conv = |path: &str, into| {
-            [Asked::new(format!("{path}.weight"), &[d, into, ("", 3)]), Asked::new(format!("{path}.bias"), &[d])]
-        };
-        let mut tensors = vec![
-            table("encoder.embed_positions", ("max_source_positions", self.max_source_positions)),
-            table("decoder.embed_tokens", ("vocab_size", self.vocab_size)),
-            table("decoder.embed_positions", ("max_target_positions", self.max_target_positions)),
-        ];
-        tensors.extend([conv("encoder.conv1", mel), conv("encoder.conv2", d)].concat());
-        tensors.extend([norm("encoder.layer_norm", d), norm("decoder.layer_norm", d)].concat());
-        tensors
-    }
-
-    fn encoder_layer(&self, layer: usize) -> Vec<Asked> {
-        let at = format!("encoder.layers.{layer}");
-        let attention = self.attention(&at, "self_attn");
-        [attention, self.feed_forward(&at, ("encoder_ffn_dim", self.encoder_ffn_dim))].concat()
-    }
-
-    fn decoder_layer(&self, layer: usize) -> Vec<Asked> {
-        let at = format!("decoder.layers.{layer}");
-        let attentions = [self.attention(&at, "self_attn"), self.attention(&at, "encoder_attn")].concat();
-        [attentions, self.feed_forward(&at, ("decoder_ffn_dim", self.decoder_ffn_dim))].concat()
-    }
-
-    fn attention(&self, at: &str, name: &str) -> Vec<Asked> {
-        let d = ("d_model", self.d_model);
-        let maps = ["q_proj", "k_proj", "v_proj", "out_proj"].map(|map| linear(&format!("{at}.{name}.{map}"), d, d));
-        let has_bias = |tensor: &Asked| !tensor.path.ends_with("k_proj.bias");
-        let maps = maps.concat().into_iter().filter(has_bias);
-        maps.chain(norm(&format!("{at}.{name}_layer_norm"), d)).collect()
-    }
-
-    fn feed_forward(&self, at: &str, ffn: Axis) -> Vec<Asked> {
-        let d = ("d_model", self.d_model);
-        let (fc1, fc2) = (linear(&format!("{at}.fc1"), ffn, d), linear(&format!("{at}.fc2"), d, ffn));
-        [fc1, fc2, norm(&format!("{at}.final_layer_norm"), d)].concat()
-    }
-
     /// Reads the keys of a Hugging Face `config.json`. Keys that do not affect the network are ignored.
     ///
     /// # Errors
     /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
     pub fn from_hf(json: &Map<String, Value>) -> Result<Self, WhisperConfigError> {
         let text = |key: &str| json.get(key).and_then(Value::as_str);
-        if let Some(other) = text("model_type").filter(|name| *name != "whisper") {
+        if let Some(other) = text("model_type").filter(|name| !["whisper", COMPACT].contains(name)) {
             return Err(WhisperConfigError::NotWhisper(format!("`model_type` is `{other}`, not `whisper`")));
         }
         if let Some(other) = text("activation_function").filter(|name| *name != "gelu") {
@@ -273,7 +251,7 @@ impl WhisperConfig {
         };
         let known: Map<String, Value> = json
             .iter()
-            .filter(|(key, value)| defaults.contains_key(*key) && !value.is_null())
+            .filter(|(key, value)| (defaults.contains_key(*key) || OPTIONS.contains(&key.as_str())) && !value.is_null())
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
         for required in ["d_model", "encoder_layers", "decoder_layers", "num_mel_bins", "vocab_size"] {
@@ -287,14 +265,22 @@ impl WhisperConfig {
         Ok(config)
     }
 
-    /// Writes this configuration's keys into `json`, as a Hugging Face `config.json`. Other keys stay.
+    /// Writes this configuration's keys into `json`, as a Hugging Face `config.json`. Other keys stay. A model with an
+    /// [own option](Self::own_option) has a `model_type` of its own, because transformers would ignore the option.
     pub fn write_hf(&self, json: &mut Map<String, Value>) {
         if let Ok(Value::Object(own)) = serde_json::to_value(self) {
             json.extend(own);
         }
+        let (model_type, architecture) = match self.own_option() {
+            Some(_) => (COMPACT, "CompactWhisperForConditionalGeneration"),
+            None => ("whisper", "WhisperForConditionalGeneration"),
+        };
+        if model_type != COMPACT {
+            json.retain(|key, _| !OPTIONS.contains(&key.as_str()));
+        }
         for (key, value) in [
-            ("model_type", Value::from("whisper")),
-            ("architectures", Value::from(vec!["WhisperForConditionalGeneration"])),
+            ("model_type", Value::from(model_type)),
+            ("architectures", Value::from(vec![architecture])),
             ("activation_function", Value::from("gelu")),
             ("is_encoder_decoder", Value::from(true)),
             ("tie_word_embeddings", Value::from(true)),

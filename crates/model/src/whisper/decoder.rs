@@ -12,8 +12,10 @@ use undertone_ops::{dropout, gelu, linear, prefers_states, residual_dropout};
 /// Decoder, from tokens and encoder states to states. The token embedding is also the output layer.
 #[derive(Module, Debug)]
 pub struct WhisperDecoder {
-    /// Token embedding, `[vocab_size, d_model]`.
+    /// Token embedding, `[vocab_size, embedding_size]`.
     pub embed_tokens: Embedding,
+    /// embedding_size → d_model, no bias; None if these are equal.
+    pub embedding_hidden_mapping_in: Option<Linear>,
     /// Learned positions, `[max_target_positions, d_model]`.
     pub embed_positions: Embedding,
     /// Blocks.
@@ -98,6 +100,7 @@ impl DecoderCache {
                 states: self.beside.states.map(|states| states.select(0, rows.clone())),
                 gates: self.beside.gates.map(|gates| gates.select(rows.clone())),
                 padding: self.beside.padding.map(|mask| mask.select(0, rows.clone())),
+                rotary: None,
             },
             layers: self.layers.into_iter().map(layer).collect(),
             length: self.length,
@@ -120,6 +123,12 @@ impl DecoderCache {
         projected.or(self.beside.states.as_ref()).map(|x| x.dims()[0])
     }
 
+    /// Whether the layers attend to the encoder's states as they are.
+    #[cfg(test)]
+    pub(super) fn holds_states(&self) -> bool {
+        self.beside.states.is_some() && !self.layers.is_empty()
+    }
+
     /// Number of decoded tokens.
     pub fn length(&self) -> usize {
         self.length
@@ -128,15 +137,17 @@ impl DecoderCache {
 
 impl WhisperDecoder {
     pub(super) fn init(config: &WhisperConfig, device: &Device) -> Self {
-        let embed_tokens = Embedding::init(config.vocab_size, config.d_model, config.init_std, device);
+        let embed_tokens = Embedding::init(config.vocab_size, config.embedding_width(), config.init_std, device);
         Self::with_embeddings(embed_tokens, config, device)
     }
 
     /// As [`init`](Self::init), with existing token embeddings.
     pub(crate) fn with_embeddings(embed_tokens: Embedding, config: &WhisperConfig, device: &Device) -> Self {
         let (d, std) = (config.d_model, config.init_std);
+        let mapping = || Linear::init(config.embedding_width(), d, false, std, device);
         Self {
             embed_tokens,
+            embedding_hidden_mapping_in: config.is_factorised().then(mapping),
             embed_positions: Embedding::init(config.max_target_positions, d, std, device),
             layers: (0..config.decoder_layers).map(|_| DecoderLayer::init(config, device)).collect(),
             layer_norm: LayerNorm::init(d, device),
@@ -155,7 +166,7 @@ impl WhisperDecoder {
     /// Creates a cache for decoding from `encoder_states`, `[batch, time, d_model]`, with the adapters that `gates`
     /// selects.
     pub fn cache(&self, encoder_states: Tensor<3>, gates: Option<Gates>) -> DecoderCache {
-        let beside = Beside { gates, states: Some(encoder_states), padding: None };
+        let beside = Beside { gates, states: Some(encoder_states), ..Default::default() };
         DecoderCache { beside, layers: Vec::new(), length: 0, start: None }
     }
 
@@ -235,6 +246,9 @@ impl WhisperDecoder {
     fn embed(&self, ids: Tensor<2, Int>, cache: &DecoderCache) -> Tensor<3> {
         let tokens = ids.dims()[1];
         let mut x = self.embed_tokens.forward(ids);
+        if let Some(mapping) = &self.embedding_hidden_mapping_in {
+            x = mapping.forward(x);
+        }
         if self.embed_scale != 1.0 {
             x = x.mul_scalar(self.embed_scale);
         }
@@ -247,15 +261,24 @@ impl WhisperDecoder {
 
     /// Returns the logits of states by the tied embedding: `[.., d_model]` → `[.., vocab_size]`.
     pub fn logits<const D: usize>(&self, states: Tensor<D>) -> Tensor<D> {
-        linear(states, self.embed_tokens.weight.val(), None)
+        linear(self.as_embeddings(states), self.embed_tokens.weight.val(), None)
+    }
+
+    /// Brings states to the width of the token embedding, for a loss of their products with it: `[.., d_model]` → `[..,
+    /// embedding_size]`. If these differ, by the transposed projection, which is tied, too.
+    pub fn as_embeddings<const D: usize>(&self, states: Tensor<D>) -> Tensor<D> {
+        match &self.embedding_hidden_mapping_in {
+            Some(mapping) => linear(states, mapping.weight.val().transpose(), None),
+            None => states,
+        }
     }
 }
 
 impl DecoderLayer {
     fn init(config: &WhisperConfig, device: &Device) -> Self {
         let (d, std) = (config.d_model, config.init_std);
-        let attention =
-            || MultiHeadAttention::init(d, config.decoder_attention_heads, config.attention_dropout, std, device);
+        let (keys, heads) = (config.key_value_widths()[1], config.decoder_attention_heads);
+        let attention = || MultiHeadAttention::init(d, keys, heads, config.attention_dropout, std, device);
         Self {
             self_attn: attention(),
             self_attn_layer_norm: LayerNorm::init(d, device),

@@ -1,6 +1,7 @@
 //! Encoder: two convolutions, sinusoidal positions, pre-norm blocks.
 
-use super::{MultiHeadAttention, WhisperConfig};
+use super::conformer::{ConvolutionModule, FeedForward};
+use super::{EncoderBlock, MultiHeadAttention, PositionEmbeddings, WhisperConfig};
 use crate::adapters::Gates;
 use crate::checkpointing::{self, Beside};
 use crate::layers::{Conv1d, Embedding, LayerNorm, Linear};
@@ -8,7 +9,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use undertone_ops::{dropout, gelu, residual_dropout};
+use undertone_ops::{Rotary, dropout, gelu, residual_dropout};
 
 /// Encoder, from log-mel features to states, one for every 20 ms.
 #[derive(Module, Debug)]
@@ -17,12 +18,14 @@ pub struct WhisperEncoder {
     pub conv1: Conv1d,
     /// d_model → d_model, stride 2.
     pub conv2: Conv1d,
-    /// Sinusoidal positions, `[max_source_positions, d_model]`; stored, never trained.
-    pub embed_positions: Embedding,
+    /// Sinusoidal positions, `[max_source_positions, d_model]`; stored, never trained. None if positions are rotary.
+    pub embed_positions: Option<Embedding>,
     /// Blocks.
     pub layers: Vec<EncoderLayer>,
     /// Norm after the last block.
     pub layer_norm: LayerNorm,
+    #[module(skip)]
+    positions: usize,
     #[module(skip)]
     dropout: f64,
     #[module(skip)]
@@ -30,12 +33,22 @@ pub struct WhisperEncoder {
 }
 
 /// Block: `x + attention(norm(x))`, then `x + fc2(gelu(fc1(norm(x))))`.
+///
+/// A Conformer block has `x + ffn1(norm(x)) / 2` before the attention and `x + conv_module(x)` after it, and adds half of the
+/// last layers. It has no norm at its end, other than Gulati et al.'s: with one, no block could begin as the Transformer
+/// block that it is grown from. The encoder's own norm is behind the last block.
 #[derive(Module, Debug)]
 pub struct EncoderLayer {
+    /// Norm before the first feed-forward layers of a Conformer block.
+    pub ffn1_layer_norm: Option<LayerNorm>,
+    /// First feed-forward layers of a Conformer block.
+    pub ffn1: Option<FeedForward>,
     /// Self-attention over all positions.
     pub self_attn: MultiHeadAttention,
     /// Norm before the self-attention.
     pub self_attn_layer_norm: LayerNorm,
+    /// Convolution module of a Conformer block.
+    pub conv_module: Option<ConvolutionModule>,
     /// d_model → ffn.
     pub fc1: Linear,
     /// ffn → d_model.
@@ -51,14 +64,19 @@ pub struct EncoderLayer {
 impl WhisperEncoder {
     pub(super) fn init(config: &WhisperConfig, device: &Device) -> Self {
         let d = config.d_model;
-        let positions = Tensor::<1>::from_floats(sinusoids(config.max_source_positions, d).as_slice(), device)
-            .reshape([config.max_source_positions, d]);
+        let sinusoids = || {
+            let table = sinusoids(config.max_source_positions, d);
+            let table = Tensor::<1>::from_floats(table.as_slice(), device).reshape([config.max_source_positions, d]);
+            Embedding { weight: Param::from_tensor(table).set_require_grad(false) }
+        };
+        let is_absolute = config.position_embeddings_type == PositionEmbeddings::Absolute;
         Self {
             conv1: Conv1d::init(config.num_mel_bins, d, 1, config.init_std, device),
             conv2: Conv1d::init(d, d, 2, config.init_std, device),
-            embed_positions: Embedding { weight: Param::from_tensor(positions).set_require_grad(false) },
+            embed_positions: is_absolute.then(sinusoids),
             layers: (0..config.encoder_layers).map(|_| EncoderLayer::init(config, device)).collect(),
             layer_norm: LayerNorm::init(d, device),
+            positions: config.max_source_positions,
             dropout: config.dropout,
             checkpointing: None,
         }
@@ -85,8 +103,8 @@ impl WhisperEncoder {
         TappedStates { tapped, states: self.layer_norm.forward(x) }
     }
 
-    /// Returns the residual stream before the first block: convolutions, plus positions counted from `start`. `[batch,
-    /// mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`.
+    /// Returns the residual stream before the first block: convolutions, plus positions counted from `start` unless they are
+    /// rotary. `[batch, mel bins, frames]` → `[batch, ⌈frames / 2⌉, d_model]`.
     ///
     /// # Panics
     /// If `start` plus the number of positions exceeds `max_source_positions`.
@@ -94,9 +112,13 @@ impl WhisperEncoder {
         let x = gelu(self.conv1.forward(mel.swap_dims(1, 2)));
         let x = gelu(self.conv2.forward(x));
         let positions = x.dims()[1];
-        let longest = self.embed_positions.weight.dims()[0];
+        let longest = self.positions;
         assert!(start + positions <= longest, "{start} + {positions} encoder positions exceed the window of {longest}");
-        dropout(x + self.embed_positions.rows(start, positions).unsqueeze(), self.dropout)
+        let x = match &self.embed_positions {
+            Some(table) => x + table.rows(start, positions).unsqueeze(),
+            None => x,
+        };
+        dropout(x, self.dropout)
     }
 
     /// Applies the given blocks to the residual stream: `[batch, time, d_model]` → the same shape. The output of the
@@ -105,9 +127,13 @@ impl WhisperEncoder {
     /// # Panics
     /// If `blocks` is out of range.
     pub fn blocks(&self, x: Tensor<3>, blocks: Range<usize>, gates: Option<&Gates>) -> Tensor<3> {
-        let beside = Beside { gates: gates.cloned(), ..Default::default() };
+        let rotary =
+            |layer: &EncoderLayer| Rotary::init(x.dims()[1], x.dims()[2] / layer.self_attn.heads(), &x.device());
+        let is_rotary = self.embed_positions.is_none();
+        let rotary = self.layers.first().filter(|_| is_rotary).map(rotary);
+        let beside = Beside { gates: gates.cloned(), rotary, ..Default::default() };
         checkpointing::run(&self.layers[blocks], x, &beside, self.checkpointing, |layer, x, beside| {
-            layer.forward(x, beside.gates.as_ref())
+            layer.forward(x, beside.rotary.as_ref(), beside.gates.as_ref())
         })
     }
 }
@@ -124,15 +150,14 @@ pub struct TappedStates {
 impl EncoderLayer {
     fn init(config: &WhisperConfig, device: &Device) -> Self {
         let (d, std) = (config.d_model, config.init_std);
+        let (heads, dropout) = (config.encoder_attention_heads, config.attention_dropout);
+        let is_conformer = config.encoder_block == EncoderBlock::Conformer;
         Self {
-            self_attn: MultiHeadAttention::init(
-                d,
-                config.encoder_attention_heads,
-                config.attention_dropout,
-                std,
-                device,
-            ),
+            ffn1_layer_norm: is_conformer.then(|| LayerNorm::init(d, device)),
+            ffn1: is_conformer.then(|| FeedForward::init(config, device)),
+            self_attn: MultiHeadAttention::init(d, config.key_value_widths()[0], heads, dropout, std, device),
             self_attn_layer_norm: LayerNorm::init(d, device),
+            conv_module: is_conformer.then(|| ConvolutionModule::init(config, device)),
             fc1: Linear::init(d, config.encoder_ffn_dim, true, std, device),
             fc2: Linear::init(config.encoder_ffn_dim, d, true, std, device),
             final_layer_norm: LayerNorm::init(d, device),
@@ -141,13 +166,25 @@ impl EncoderLayer {
         }
     }
 
-    /// Applies the block: `[batch, time, d_model]` → the same shape.
-    pub fn forward(&self, x: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
+    /// Applies the block: `[batch, time, d_model]` → the same shape. `positions` are those of an encoder with rotary ones.
+    pub fn forward(&self, x: Tensor<3>, positions: Option<&Rotary>, gates: Option<&Gates>) -> Tensor<3> {
+        let x = match (&self.ffn1_layer_norm, &self.ffn1) {
+            (Some(norm), Some(ffn1)) => {
+                let h = ffn1.forward(norm.forward(x.clone()), gates);
+                residual_dropout(x, h.mul_scalar(0.5), self.dropout)
+            }
+            _ => x,
+        };
         let h = self.self_attn_layer_norm.forward(x.clone());
-        let memory = self.self_attn.key_value(h.clone(), gates);
-        let x = residual_dropout(x, self.self_attn.forward(h, memory, false, gates), self.dropout);
+        let x = residual_dropout(x, self.self_attn.to_itself(h, positions, gates), self.dropout);
+        let x = match &self.conv_module {
+            Some(module) => residual_dropout(x.clone(), module.forward(x, gates), self.dropout),
+            None => x,
+        };
         let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
-        residual_dropout(x, self.fc2.forward_gated(dropout(h, self.activation_dropout), gates), self.dropout)
+        let h = self.fc2.forward_gated(dropout(h, self.activation_dropout), gates);
+        let h = if self.ffn1.is_some() { h.mul_scalar(0.5) } else { h };
+        residual_dropout(x, h, self.dropout)
     }
 }
 

@@ -26,9 +26,9 @@ pub struct PretrainedWhisper {
     /// Decoding settings.
     pub generation: GenerationConfig,
     /// `config.json` as it was read; keys this crate does not know are written back.
-    raw_config: Map<String, Value>,
+    pub(super) raw_config: Map<String, Value>,
     /// The folder's other small files (preprocessor, vocabulary, merges), written back as they were.
-    files: BTreeMap<String, Vec<u8>>,
+    pub(super) files: BTreeMap<String, Vec<u8>>,
 }
 
 impl PretrainedWhisper {

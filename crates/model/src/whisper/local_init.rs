@@ -1,6 +1,6 @@
 //! Initialisation for small models that are trained from scratch.
 
-use super::{Whisper, WhisperConfig};
+use super::{FeedForward, PositionEmbeddings, Whisper, WhisperConfig};
 use crate::layers::{Conv1d, Embedding, Linear};
 use burn::module::Param;
 use burn::tensor::{Device, Tensor};
@@ -19,7 +19,11 @@ impl WhisperConfig {
     /// sine/cosine pair of each frequency by `ω · offset` and keys copy it, so `q · k` peaks at that offset. Weights
     /// have the variance `1 / (3 · fan_in)` that PyTorch gives its layers, and convolutions nine times that: otherwise
     /// their input, a log-mel between -1 and 2, would vanish next to the positions. `init_std` has no effect here.
+    ///
+    /// # Panics
+    /// If positions are rotary: heads cannot look for sinusoids that are not there.
     pub fn init_local(&self, device: &Device) -> Whisper {
+        assert!(self.position_embeddings_type == PositionEmbeddings::Absolute, "rotary positions have no sinusoids");
         // Drawn with standard deviation 1, then scaled to that of each tensor.
         let mut model = Self { init_std: 1.0, ..self.clone() }.init(device);
         let d = self.d_model as f64;
@@ -32,7 +36,17 @@ impl WhisperConfig {
             let offsets = OFFSETS[i % OFFSETS.len()];
             let heads = self.encoder_attention_heads;
             look_at(&mut layer.self_attn.q_proj, heads, |head| offsets[head % offsets.len()]);
-            look_at(&mut layer.self_attn.k_proj, heads, |_| 0.0);
+            look_at(&mut layer.self_attn.k_proj, self.key_value_heads()[0], |_| 0.0);
+            if let Some(FeedForward { intermediate_dense, output_dense, .. }) = &mut layer.ffn1 {
+                [intermediate_dense, output_dense].into_iter().for_each(|linear| scale_linear(linear, 1.0));
+            }
+            if let Some(module) = &mut layer.conv_module {
+                for linear in [&mut module.pointwise_conv1, &mut module.pointwise_conv2] {
+                    scale_linear(linear, 1.0);
+                }
+                let weight = &mut module.depthwise_conv.weight;
+                *weight = scaled(weight, (3.0 * self.conv_kernel() as f64).powf(-0.5));
+            }
         }
         for layer in &mut model.decoder.layers {
             for attention in [&mut layer.self_attn, &mut layer.encoder_attn] {
@@ -43,7 +57,11 @@ impl WhisperConfig {
             scale_linear(&mut layer.fc1, 1.0);
             scale_linear(&mut layer.fc2, 1.0);
         }
+        // The projection keeps the size of an embedding, and of the states that it turns into one.
         scale_embedding(&mut model.decoder.embed_tokens, d.powf(-0.5));
+        if let Some(mapping) = &mut model.decoder.embedding_hidden_mapping_in {
+            mapping.weight = scaled(&mapping.weight, (self.embedding_width() as f64).powf(-0.5));
+        }
         scale_embedding(&mut model.decoder.embed_positions, d.powf(-0.5));
         model
     }
@@ -54,13 +72,13 @@ impl WhisperConfig {
 fn look_at(linear: &mut Linear, heads: usize, offset: impl Fn(usize) -> f64) {
     scale_linear(linear, 0.3);
     let weight = linear.weight.val();
-    let [_, d] = weight.dims();
-    let (half, d_head) = (d / 2, d / heads);
+    let [rows, d] = weight.dims();
+    let (half, d_head) = (d / 2, rows / heads);
     // The upper half of the frequencies, with periods from 6 positions to hundreds, spread over the head's rows.
     let pairs = d_head / 2;
     let step = 10_000_f64.ln() / (half as f64 - 1.0);
     let gain = std::f64::consts::SQRT_2;
-    let mut turn = vec![0.0_f32; d * d];
+    let mut turn = vec![0.0_f32; rows * d];
     for head in 0..heads {
         for pair in 0..pairs {
             let frequency = pair * (half / 2) / pairs;
@@ -73,7 +91,7 @@ fn look_at(linear: &mut Linear, heads: usize, offset: impl Fn(usize) -> f64) {
             turn[row_cos * d + sin] = (-gain * angle.sin()) as f32;
         }
     }
-    let turn = Tensor::<1>::from_floats(turn.as_slice(), &weight.device()).reshape([d, d]);
+    let turn = Tensor::<1>::from_floats(turn.as_slice(), &weight.device()).reshape([rows, d]);
     linear.weight = Param::from_tensor((weight + turn).detach());
 }
 
@@ -115,7 +133,7 @@ mod tests {
         let device = Device::default();
         undertone_ops::seed(3);
         let model = config.init_local(&device);
-        let positions = model.encoder.embed_positions.weight.val();
+        let positions = model.encoder.embed_positions.as_ref().expect("sinusoids").weight.val();
         for (i, layer) in model.encoder.layers.iter().enumerate() {
             let heads = |linear: &Linear| linear.forward(positions.clone()).reshape([200, 4, 32]).swap_dims(0, 1);
             let scores = heads(&layer.self_attn.q_proj).matmul(heads(&layer.self_attn.k_proj).swap_dims(1, 2));

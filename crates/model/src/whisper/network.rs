@@ -1,6 +1,8 @@
 //! Complete Whisper network.
 
-use super::{DecoderLayer, EncoderLayer, WhisperConfig, WhisperDecoder, WhisperEncoder};
+use super::{
+    ConvolutionModule, DecoderLayer, EncoderLayer, FeedForward, WhisperConfig, WhisperDecoder, WhisperEncoder,
+};
 use crate::adaptable::{Adaptable, Site};
 use crate::layers::Linear;
 use burn::module::Module;
@@ -61,12 +63,20 @@ impl Adaptable for Whisper {
         let above = self.encoder.layers.len();
         let mut found = Vec::new();
         for (block, layer) in self.encoder.layers.iter_mut().enumerate() {
-            let EncoderLayer { self_attn, fc1, fc2, .. } = layer;
+            let EncoderLayer { self_attn, fc1, fc2, ffn1, conv_module, .. } = layer;
             let mut add = |name: String, linear| {
                 found.push((Site { path: format!("encoder.layers.{block}.{name}"), block }, linear));
             };
             self_attn.linears().into_iter().for_each(|(name, linear)| add(format!("self_attn.{name}"), linear));
             [("fc1", fc1), ("fc2", fc2)].into_iter().for_each(|(name, linear)| add(name.to_owned(), linear));
+            if let Some(FeedForward { intermediate_dense, output_dense, .. }) = ffn1 {
+                add("ffn1.intermediate_dense".into(), intermediate_dense);
+                add("ffn1.output_dense".into(), output_dense);
+            }
+            if let Some(ConvolutionModule { pointwise_conv1, pointwise_conv2, .. }) = conv_module {
+                add("conv_module.pointwise_conv1".into(), pointwise_conv1);
+                add("conv_module.pointwise_conv2".into(), pointwise_conv2);
+            }
         }
         for (index, layer) in self.decoder.layers.iter_mut().enumerate() {
             let DecoderLayer { self_attn, encoder_attn, fc1, fc2, .. } = layer;
