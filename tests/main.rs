@@ -4,6 +4,7 @@
 
 mod bench_gpu;
 mod cli;
+mod compact;
 mod configs;
 mod data;
 mod data_check;

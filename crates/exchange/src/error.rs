@@ -1,7 +1,7 @@
 //! Errors of exports and imports.
 
 use std::path::PathBuf;
-use undertone_model::whisper::FolderError;
+use undertone_model::whisper::{FolderError, WhisperConfig};
 use undertone_store::StoreError;
 
 /// Reason why a model was not written or read.
@@ -31,4 +31,22 @@ pub enum ExchangeError {
     /// The file cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl ExchangeError {
+    /// Checks that a model has no option that OpenAI's architecture lacks, for `program`, which would not apply it.
+    ///
+    /// # Errors
+    /// Names the option.
+    pub fn check_stock(program: &'static str, config: &WhisperConfig) -> Result<(), Self> {
+        match config.own_option() {
+            None => Ok(()),
+            Some(option) => {
+                let reason = format!(
+                    "{option}, which OpenAI's architecture lacks: give --format undertone for a folder that this program loads"
+                );
+                Err(Self::Unfit { program, reason })
+            }
+        }
+    }
 }

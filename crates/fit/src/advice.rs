@@ -1,6 +1,7 @@
 //! Remedies for a lack of memory, in the order of their savings.
 
-use crate::footprint::{Execution, Footprint};
+use crate::execution::Execution;
+use crate::footprint::Footprint;
 use crate::workload::{Workload, noted_workload};
 use burn::module::Module;
 use burn::tensor::Device;

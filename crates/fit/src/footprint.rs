@@ -16,9 +16,11 @@
 //! 1 twice, held 1.25 GB; the estimate is 1.28. **What was not:** every number for a GPU, for half precision and for
 //! activation checkpointing is only computed.
 
+use crate::execution::Execution;
+use crate::stack::Stack;
 use undertone_model::frozen::FrozenDtype;
 use undertone_model::text::TextEncoderConfig;
-use undertone_model::whisper::WhisperConfig;
+use undertone_model::whisper::{EncoderBlock, PositionEmbeddings, WhisperConfig};
 use undertone_ops::Kernels;
 
 /// Dimensions of a model that determine its memory.
@@ -41,38 +43,6 @@ pub struct Footprint {
     vocabulary: u64,
     /// Bytes of another model in memory.
     beside: u64,
-}
-
-/// Blocks of the encoder or of the decoder.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Stack {
-    layers: u64,
-    width: u64,
-    ffn: u64,
-    heads: u64,
-    /// Maximum sequence length, in positions.
-    positions: u64,
-    /// Whether attention weights have dropout, which a composed kernel applies to the weights of all queries at once.
-    drops: bool,
-}
-
-/// Execution of the training passes, as far as it affects memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Execution {
-    /// Kernels. Composed kernels keep parts of norms that fused ones do not, and hold a piece of all scores and logits
-    /// at a time.
-    pub kernels: Kernels,
-    /// Bytes per element of an activation: 4, or 2 for bf16 and f16.
-    pub element_bytes: u64,
-    /// Whether activation checkpointing is on: each block keeps only its input and runs again in the backward pass.
-    pub checkpointed: bool,
-}
-
-impl Execution {
-    /// Default on a CPU.
-    pub const CPU: Self = Self { kernels: Kernels::Fused, element_bytes: 4, checkpointed: false };
-    /// Default on other devices.
-    pub const ACCELERATOR: Self = Self { kernels: Kernels::Composed, ..Self::CPU };
 }
 
 /// The program, its libraries, and buffers that do not grow with the batch; fitted to the peaks above.
@@ -98,33 +68,39 @@ impl Footprint {
             config.vocab_size,
         ]
         .map(|n| n as u64);
-        let stack = |layers: usize, ffn: usize, heads: usize, positions| Stack {
-            layers: layers as u64,
+        let [encoder_keys, decoder_keys] = config.key_value_widths().map(|width| width as u64);
+        let encoder = Stack {
+            layers: config.encoder_layers as u64,
             width: d,
-            ffn: ffn as u64,
-            heads: heads as u64,
-            positions,
+            keys: encoder_keys,
+            ffn: config.encoder_ffn_dim as u64,
+            heads: config.encoder_attention_heads as u64,
+            attentions: 1,
+            conformer: config.encoder_block == EncoderBlock::Conformer,
+            positions: window,
             drops: config.attention_dropout > 0.0,
         };
-        let encoder = stack(config.encoder_layers, config.encoder_ffn_dim, config.encoder_attention_heads, window);
-        let decoder = stack(config.decoder_layers, config.decoder_ffn_dim, config.decoder_attention_heads, texts);
-        // Keys have no bias.
-        let attention = 4 * d * d + 3 * d;
-        let block = |stack: &Stack, attentions: u64| {
-            stack.layers * (attentions * (attention + 2 * d) + 2 * d * stack.ffn + stack.ffn + d + 2 * d)
+        let decoder = Stack {
+            layers: config.decoder_layers as u64,
+            keys: decoder_keys,
+            ffn: config.decoder_ffn_dim as u64,
+            heads: config.decoder_attention_heads as u64,
+            attentions: 2,
+            conformer: false,
+            positions: texts,
+            ..encoder
         };
-        let maps = |stack: &Stack, attentions: u64| stack.layers * (attentions * 4 * d * d + 2 * d * stack.ffn);
-        let convolutions = 3 * mel * d + d + 3 * d * d + d;
-        let tables = (window + vocabulary + texts) * d;
-        let parameters = convolutions + tables + block(&encoder, 1) + block(&decoder, 2) + 4 * d;
+        let parameters = u64::try_from(config.parameters()).unwrap_or(u64::MAX);
+        let is_absolute = config.position_embeddings_type == PositionEmbeddings::Absolute;
+        let sinusoids = if is_absolute { window * d } else { 0 };
         // Mel features; the first convolution before and after its GELU; the same of the second, and with positions
         // added.
         let front = FRAMES * window * (mel + 2 * d) + 3 * window * d;
         Self {
             parameters,
-            trainable: parameters - window * d,
+            trainable: parameters - sinusoids,
             trains_encoder: true,
-            matrices: vocabulary * d + maps(&encoder, 1) + maps(&decoder, 2),
+            matrices: vocabulary * config.embedding_width() as u64 + encoder.matrices() + decoder.matrices(),
             frozen: FrozenDtype::F32,
             encoder,
             decoder: Some(decoder),
@@ -147,17 +123,26 @@ impl Footprint {
         let rows = vocabulary + (config.max_position_embeddings + config.type_vocab_size) as u64;
         let block = 4 * (d * d + d) + 2 * d * ffn + ffn + d + 4 * d;
         let parameters = rows * d + 2 * d + layers * block;
-        let positions = tokens as u64;
-        let drops = config.attention_probs_dropout_prob > 0.0;
+        let encoder = Stack {
+            layers,
+            width: d,
+            keys: d,
+            ffn,
+            heads,
+            attentions: 1,
+            conformer: false,
+            positions: tokens as u64,
+            drops: config.attention_probs_dropout_prob > 0.0,
+        };
         Self {
             parameters,
             trainable: parameters,
             trains_encoder: true,
-            matrices: vocabulary * d + layers * (4 * d * d + 2 * d * ffn),
+            matrices: vocabulary * d + encoder.matrices(),
             frozen: FrozenDtype::F32,
-            encoder: Stack { layers, width: d, ffn, heads, positions, drops },
+            encoder,
             decoder: None,
-            front: 3 * positions * d,
+            front: 3 * encoder.positions * d,
             vocabulary: 0,
             beside: 0,
         }
@@ -193,21 +178,15 @@ impl Footprint {
         self
     }
 
-    /// Returns the sum of `parameters(in, out)` over the adapted linear maps in all blocks, for the given number of maps
-    /// per attention and in the feed-forward layers. One of the latter counts as the mean of the two that a block has.
-    pub(crate) fn adapted(&self, [attention, feed_forward]: [u64; 2], parameters: impl Fn(u64, u64) -> u64) -> u64 {
-        let block = |stack: &Stack, attentions: u64| {
-            let Stack { layers, width, ffn, .. } = *stack;
-            let both = parameters(width, ffn) + parameters(ffn, width);
-            layers * (attentions * attention * parameters(width, width) + feed_forward * both / 2)
-        };
-        block(&self.encoder, 1) + self.decoder.as_ref().map_or(0, |decoder| block(decoder, 2))
+    /// Returns the sum of `parameters(in, out)` over the linear maps in all blocks that a name refers to.
+    pub(crate) fn adapted(&self, target: &str, parameters: impl Fn(u64, u64) -> u64) -> u64 {
+        let [encoder, decoder] = [Some(&self.encoder), self.decoder.as_ref()];
+        [encoder, decoder].into_iter().flatten().map(|stack| stack.adapted(target, &parameters)).sum()
     }
 
     /// Returns the number of parameters in the encoder's blocks.
     pub fn encoder_parameters(&self) -> u64 {
-        let Stack { layers, width, ffn, .. } = self.encoder;
-        layers * (4 * width * width + 2 * width * ffn)
+        self.encoder.matrices()
     }
 
     /// Returns the maximum sequence length of the encoder, in positions.
@@ -296,26 +275,11 @@ impl Footprint {
         };
         if let Some(decoder) = &self.decoder {
             // Keys and values of the encoder output, in each decoder block.
-            let [layers, width, positions] = [decoder.layers, decoder.width, self.encoder.positions].map(u128::from);
-            let memory = 2 * layers * width * positions;
+            let [layers, keys, positions] = [decoder.layers, decoder.keys, self.encoder.positions].map(u128::from);
+            let memory = 2 * layers * keys * positions;
             elements += memory + decoder.kept(self.encoder.positions, execution);
         }
         u64::try_from(u128::from(execution.element_bytes) * elements).unwrap_or(u64::MAX)
-    }
-}
-
-impl Stack {
-    /// Returns the elements kept by all blocks. With a `memory` of that many positions each block has cross-attention.
-    fn kept(&self, memory: u64, execution: &Execution) -> u128 {
-        let [layers, width, ffn, positions] = [self.layers, self.width, self.ffn, self.positions].map(u128::from);
-        let row = width * positions;
-        // Residual stream and its norm, queries, keys, values and the attention output; stream and norm again; then the
-        // wide layer before and after its GELU. Cross-attention adds stream, norm, queries and attention output.
-        let fused = row * if memory > 0 { 12 } else { 8 } + 2 * ffn * positions;
-        // A composed norm keeps its input centred, squared and scaled.
-        let unfused = if execution.kernels == Kernels::Composed { 6 * row } else { 0 };
-        let block = fused + unfused;
-        if execution.checkpointed { layers * row + block } else { layers * block }
     }
 }
 

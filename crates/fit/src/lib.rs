@@ -17,15 +17,18 @@
 //! ```
 
 mod advice;
+mod execution;
 mod footprint;
 mod preset;
 mod rates;
+mod stack;
 mod trained;
 pub mod tune;
 mod workload;
 
 pub use advice::{MemoryAdvice, RunSettings};
-pub use footprint::{Execution, Footprint};
+pub use execution::Execution;
+pub use footprint::Footprint;
 pub use preset::{DevicePreset, Preset, PresetContext, PresetModel, PresetSettings, PresetSplit};
 pub use rates::{RateError, RateOptions, RateSearch, RateTrial, search_rates};
 pub use trained::TrainedPart;

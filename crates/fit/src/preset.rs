@@ -10,7 +10,8 @@
 //! the longest texts (for text encoders the maximum that heads allow, or 512 tokens), and on a GPU 0.7 GB for its
 //! driver and kernels.
 
-use crate::footprint::{Execution, Footprint};
+use crate::execution::Execution;
+use crate::footprint::Footprint;
 use crate::trained::TrainedPart;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

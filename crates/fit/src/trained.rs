@@ -35,19 +35,9 @@ impl Footprint {
 
 /// Returns an adapter's number of parameters in all blocks of a model.
 fn parameters(adapter: &AdapterConfig, model: &Footprint) -> u64 {
-    let targets = adapter.target_modules().iter().map(|target| maps(target));
-    let maps = targets.fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
-    model.adapted(maps, |d_in, d_out| adapter.parameters(d_in as usize, d_out as usize) as u64)
-}
-
-/// Returns the number of maps per attention, and in the feed-forward layers, that a name refers to in a block.
-fn maps(target: &str) -> [u64; 2] {
-    match target.rsplit('.').next().unwrap_or(target) {
-        "fc1" | "fc2" | "intermediate" | "output" => [0, 1],
-        // BERT's: one of attention, two of the feed-forward layers.
-        "dense" => [1, 2],
-        _ => [1, 0],
-    }
+    let of_target =
+        |target: &String| model.adapted(target, |d_in, d_out| adapter.parameters(d_in as usize, d_out as usize) as u64);
+    adapter.target_modules().iter().map(of_target).sum()
 }
 
 #[cfg(test)]

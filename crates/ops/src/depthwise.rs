@@ -1,5 +1,9 @@
 //! Convolution of each channel by itself over time.
 
+#[cfg(feature = "cube")]
+use crate::cube;
+#[cfg(feature = "cube")]
+use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, binary, floats, fused, like};
 use burn::backend::flex::FlexTensor;
@@ -32,33 +36,57 @@ fn step(x: Tensor<3>, weight: Tensor<3>) -> Tensor<3> {
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let [wants_x, wants_weight] = inputs.each_ref().map(AnyFloat::is_tracked);
     let [x, weight] = inputs.clone().map(|input| input.plain().tensor::<3>());
-    let y = shifted_sum(x.clone(), weight.clone());
+    let y = convolved(x.clone(), weight.clone(), false);
     if !with_autodiff {
         return y;
     }
     let backward = move |dy| {
-        let dy = Tensor::<3>::from_dispatch(dy);
-        let dx = wants_x.then(|| shifted_sum(dy.clone(), weight.clone().flip([2])).into_dispatch());
+        let (dy, [channels, _, kernel]) = (Tensor::<3>::from_dispatch(dy), weight.dims());
+        let dx = wants_x.then(|| convolved(dy.clone(), weight, true).into_dispatch());
         let dw = wants_weight.then(|| {
-            let [channels, _, kernel] = weight.dims();
-            let (padded, time) = (padded(x, kernel), dy.dims()[1]);
-            let of_tap = |tap| (padded.clone().narrow(1, tap, time) * dy.clone()).sum_dim(1).sum_dim(0);
-            Tensor::cat((0..kernel).map(of_tap).collect(), 1)
-                .swap_dims(1, 2)
-                .reshape([channels, 1, kernel])
-                .into_dispatch()
+            let sums = weight_sums(x, dy, kernel).sum_dim(0);
+            sums.swap_dims(1, 2).reshape([channels, 1, kernel]).into_dispatch()
         });
         vec![dx, dw]
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs.into(), backward))
 }
 
-/// Returns the sum over the kernel's positions of the shifted input, scaled by each channel's weight there.
-fn shifted_sum(x: Tensor<3>, weight: Tensor<3>) -> Tensor<3> {
+/// Returns the convolution; with the `reversed` kernel, the gradient of the input from that of the output.
+fn convolved(x: Tensor<3>, weight: Tensor<3>, reversed: bool) -> Tensor<3> {
     let ([_, time, channels], kernel) = (x.dims(), weight.dims()[2]);
+    #[cfg(feature = "cube")]
+    if Backing::of(&x.device()).is_cube() {
+        let (shape, conv) = (x.shape(), cube_shape(&x, kernel));
+        let run = move |inputs: [_; 2]| [conv.convolve(inputs, reversed)];
+        let [y] = cube::launched("depthwise", [x.into_dispatch(), weight.into_dispatch()], [shape], run);
+        return Tensor::from_dispatch(y);
+    }
     let padded = padded(x, kernel);
-    let at = |tap| padded.clone().narrow(1, tap, time) * weight.clone().narrow(2, tap, 1).reshape([1, 1, channels]);
-    (1..kernel).fold(at(0), |sum, tap| sum + at(tap))
+    let of_tap = |tap| weight.clone().narrow(2, tap, 1).reshape([1, 1, channels]);
+    let at = |k| padded.clone().narrow(1, k, time) * of_tap(if reversed { kernel - 1 - k } else { k });
+    (1..kernel).fold(at(0), |sum, k| sum + at(k))
+}
+
+/// Returns the gradient of the weight as sums over some of the rows each, `[sums, kernel, channels]`.
+fn weight_sums(x: Tensor<3>, dy: Tensor<3>, kernel: usize) -> Tensor<3> {
+    #[cfg(feature = "cube")]
+    if Backing::of(&x.device()).is_cube() {
+        let conv = cube_shape(&x, kernel);
+        let run = move |inputs: [_; 2]| [conv.weight_sums(inputs)];
+        let shape = [conv.slabs(), kernel, conv.channels].into();
+        let [sums] = cube::launched("depthwise_weight", [x.into_dispatch(), dy.into_dispatch()], [shape], run);
+        return Tensor::from_dispatch(sums);
+    }
+    let (padded, time) = (padded(x, kernel), dy.dims()[1]);
+    let of_tap = |tap| (padded.clone().narrow(1, tap, time) * dy.clone()).sum_dim(1);
+    Tensor::cat((0..kernel).map(of_tap).collect(), 1)
+}
+
+#[cfg(feature = "cube")]
+fn cube_shape(x: &Tensor<3>, kernel: usize) -> cube::Depthwise {
+    let [batch, time, channels] = x.dims();
+    cube::Depthwise { batch, time, channels, kernel }
 }
 
 fn padded(x: Tensor<3>, kernel: usize) -> Tensor<3> {

@@ -310,6 +310,12 @@ pub enum RunError {
     /// The backbone takes another kind of input.
     #[error("the run's backbone takes {0}")]
     Modality(&'static str),
+    /// A task's vector is wider than the token embeddings.
+    #[error(
+        "the vector of a task cannot be merged into token embeddings of `embedding_size`, which are narrower: export all \
+         tasks with --format dynamo"
+    )]
+    NarrowEmbeddings,
     /// The router has chosen a task that needs a context, and there is none.
     #[error("the router selected the task `{0}`, which finds answers in a context: give one with --context")]
     NoContext(String),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use undertone_exchange::ExchangeError;
 use undertone_hub::HubError;
-use undertone_model::whisper::{BUNDLED, FolderError, TokenizerError, WhisperConfigError};
+use undertone_model::whisper::{BUNDLED, FolderError, GrowthError, TokenizerError, WhisperConfigError};
 use undertone_tasks::TextError;
 use undertone_train::BoxError;
 
@@ -48,6 +48,9 @@ pub enum SourceError {
     /// The model cannot keep this number of blocks.
     #[error("`model`: {0}")]
     Layers(WhisperConfigError),
+    /// The model does not grow from the other one.
+    #[error("`model.source.grow_from`: {0}")]
+    Growth(#[from] GrowthError),
     /// The vocabulary cannot be created.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

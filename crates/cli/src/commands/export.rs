@@ -31,8 +31,8 @@ struct What {
 pub struct Args {
     #[command(flatten)]
     what: What,
-    /// Layout: `hf` is a folder that transformers and this program load, `peft` an adapter by itself, `ggml` a file of
-    /// whisper.cpp, `dynamo` all tasks of a run with their router and backbone
+    /// Layout: `hf` is a folder that transformers and this program load, `undertone` one that this program loads, `peft` an
+    /// adapter by itself, `ggml` a file of whisper.cpp, `dynamo` all tasks of a run with their router and backbone
     #[arg(long, default_value = "hf")]
     format: Format,
     /// Merge the run's adapter into the weights
@@ -69,6 +69,7 @@ pub struct Args {
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     Hf,
+    Undertone,
     Peft,
     Ggml,
     Dynamo,
@@ -89,7 +90,7 @@ enum DtypeName {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     match args.format {
-        Format::Hf | Format::Peft | Format::Dynamo => refuse_to_replace(&args.out)?,
+        Format::Hf | Format::Undertone | Format::Peft | Format::Dynamo => refuse_to_replace(&args.out)?,
         Format::Ggml => refuse_no_place(&args.out)?,
     }
     check_options(args)?;
@@ -101,7 +102,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     match args.format {
         Format::Peft => write_adapter(args, choice.as_ref())?,
-        Format::Hf => write_folder(args, choice.as_ref())?,
+        Format::Hf | Format::Undertone => write_folder(args, choice.as_ref())?,
         Format::Ggml => write_ggml(args, choice.as_ref())?,
         Format::Dynamo => write_tasks(args)?,
     }
@@ -145,6 +146,9 @@ fn check_options(args: &Args) -> Result<(), Failure> {
     }
     let ineffective = match args.format {
         Format::Hf => given("--without-backbone", args.without_backbone),
+        Format::Undertone => {
+            given("--without-backbone", args.without_backbone).or(given("--verify", args.verify.is_asked()))
+        }
         Format::Ggml => {
             given("--without-backbone", args.without_backbone).or(given("--license", args.license.is_some()))
         }
@@ -161,6 +165,7 @@ fn check_options(args: &Args) -> Result<(), Failure> {
     let Some(option) = ineffective else { return Ok(()) };
     let reason = match args.format {
         Format::Hf => "writes a whole model",
+        Format::Undertone => "writes a whole model, for this program alone",
         Format::Ggml => "writes a whole model, in a file that has no place for it",
         Format::Peft => "writes an adapter by itself, and no whole model",
         Format::Dynamo => "writes all tasks of a run as they were trained",
@@ -204,13 +209,16 @@ fn verify(args: &Args, choice: Option<&Choice>, clips: Vec<Clip>) -> Result<(), 
 fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let dtype = hf_type(args.dtype)?;
     let mut whisper = whole_model(args, choice)?;
+    if args.format == Format::Hf {
+        ExchangeError::check_stock("transformers", &whisper.config).map_err(Failure::bad_input)?;
+    }
     // Programs that compare English texts read it. A model with a reader of its own reads no English.
     if whisper.spellings().is_none() && whisper.generation.reader.is_none() {
         whisper.set_spellings(spellings());
     }
     whisper.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
     let Some(choice) = choice else { return Ok(()) };
-    let card = card(choice, args.license.as_deref());
+    let card = card(choice, whisper.config.own_option().is_some(), args.license.as_deref());
     write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
@@ -290,6 +298,13 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     if choice.has_head() && args.verify.is_asked() {
         let reason = "--verify compares whole models, and the head of a task is not in its adapter: give --merge";
         return Err(Failure::BadInput(reason.into()));
+    }
+    if let Some(option) = choice.experiment.model.own_option() {
+        let reason = format!("its base has {option}, and PEFT loads bases by transformers, which cannot hold that");
+        if args.verify.is_asked() {
+            return Err(Failure::BadInput(format!("--verify cannot run PEFT on the adapter: {reason}; leave it out")));
+        }
+        tracing::warn!("{reason}: this program alone merges the adapter");
     }
     let copy = |directory: &Path| {
         for name in ["adapter_config.json", "adapter_model.safetensors"] {

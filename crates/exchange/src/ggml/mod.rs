@@ -41,6 +41,7 @@ const MAGIC: u32 = 0x6767_6d6c;
 /// # Errors
 /// When whisper.cpp cannot hold the model, before anything is written; or when the file system refuses.
 pub fn write(path: &Path, whisper: &PretrainedWhisper, dtype: GgmlType) -> Result<(), ExchangeError> {
+    ExchangeError::check_stock("whisper.cpp", &whisper.config)?;
     let unfit = |reason| ExchangeError::Unfit { program: "whisper.cpp", reason };
     fit::check(whisper, dtype).map_err(unfit)?;
     let filters = mel_weights(whisper.config.num_mel_bins).map_err(|e| unfit(e.to_string()))?;

@@ -204,8 +204,9 @@ fn refusal(change: impl FnOnce(&mut PretrainedWhisper), dtype: GgmlType) -> Stri
 #[test]
 fn what_whisper_cpp_cannot_hold_is_refused_in_a_sentence() {
     type Change = fn(&mut PretrainedWhisper);
-    let changes: [(Change, &[&str]); 11] = [
+    let changes: [(Change, &[&str]); 12] = [
         (|w| w.generation.reader = Some("cw".into()), &["reader `cw`"]),
+        (|w| w.config.decoder_key_value_heads = Some(2), &["`decoder_key_value_heads` is 2", "--format undertone"]),
         (|w| w.config.vocab_size = 51870, &["51870", "51864", "OpenAI's vocabulary"]),
         (|w| w.config.vocab_size = 51865, &["is_multilingual", "true"]),
         (|w| w.generation.is_multilingual = true, &["is_multilingual", "false"]),

@@ -1,6 +1,6 @@
 //! Dimensions of a Whisper model, under Hugging Face's names.
 
-use super::options::{COMPACT, EncoderBlock, OPTIONS, PositionEmbeddings};
+use super::options::{EncoderBlock, OPTIONS, PositionEmbeddings};
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -225,6 +225,7 @@ impl WhisperConfig {
     /// Names the key, or states the number of parameters.
     pub fn check_new(&self) -> Result<(), WhisperConfigError> {
         self.check_sizes()?;
+        self.check_options()?;
         let parameters = self.parameters();
         match parameters > u128::from(MOST_NEW_PARAMETERS) {
             true => Err(WhisperConfigError::TooLarge { parameters }),
@@ -238,7 +239,7 @@ impl WhisperConfig {
     /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
     pub fn from_hf(json: &Map<String, Value>) -> Result<Self, WhisperConfigError> {
         let text = |key: &str| json.get(key).and_then(Value::as_str);
-        if let Some(other) = text("model_type").filter(|name| !["whisper", COMPACT].contains(name)) {
+        if let Some(other) = text("model_type").filter(|name| !["whisper", Self::COMPACT].contains(name)) {
             return Err(WhisperConfigError::NotWhisper(format!("`model_type` is `{other}`, not `whisper`")));
         }
         if let Some(other) = text("activation_function").filter(|name| *name != "gelu") {
@@ -272,10 +273,10 @@ impl WhisperConfig {
             json.extend(own);
         }
         let (model_type, architecture) = match self.own_option() {
-            Some(_) => (COMPACT, "CompactWhisperForConditionalGeneration"),
+            Some(_) => (Self::COMPACT, "CompactWhisperForConditionalGeneration"),
             None => ("whisper", "WhisperForConditionalGeneration"),
         };
-        if model_type != COMPACT {
+        if model_type != Self::COMPACT {
             json.retain(|key, _| !OPTIONS.contains(&key.as_str()));
         }
         for (key, value) in [

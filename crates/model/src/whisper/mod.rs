@@ -2,6 +2,7 @@
 
 mod attention;
 mod bundled;
+mod compact;
 #[cfg(test)]
 mod compact_tests;
 mod companions;

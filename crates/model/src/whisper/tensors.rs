@@ -6,7 +6,7 @@ use crate::shapes::{Asked, Axis, linear, norm};
 
 impl WhisperConfig {
     /// Number of parameters, including the positions, which are never trained.
-    pub(super) fn parameters(&self) -> u128 {
+    pub fn parameters(&self) -> u128 {
         let count = |tensors: Vec<Asked>| tensors.iter().map(Asked::count).fold(0, u128::saturating_add);
         let layers = |one: Vec<Asked>, layers: usize| count(one).saturating_mul(layers as u128);
         let blocks = layers(self.encoder_layer(0), self.encoder_layers)

@@ -6,6 +6,7 @@
 
 mod attention;
 mod conv;
+mod depthwise;
 mod dropout;
 mod embedding;
 mod launch;
@@ -19,6 +20,7 @@ mod sum;
 
 pub(crate) use attention::Attention;
 pub(crate) use conv::Unfold;
+pub(crate) use depthwise::Depthwise;
 pub(crate) use dropout::{Drop, dropout};
 pub(crate) use embedding::embedding_backward;
 #[cfg(feature = "cuda")]

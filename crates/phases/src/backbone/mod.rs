@@ -38,6 +38,7 @@ use std::fmt::{Display, Formatter};
 use std::path::Path;
 use undertone_model::read_files;
 use undertone_model::text::PretrainedText;
+use undertone_model::whisper::WhisperConfig;
 use undertone_registry::{Kind, Registry};
 use undertone_train::BoxError;
 
@@ -91,6 +92,7 @@ impl Architecture {
         let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json")).ok()?).ok()?;
         match config.get("model_type")?.as_str()? {
             "xlm-roberta" => Some(Self::ROBERTA),
+            WhisperConfig::COMPACT => Some(Self::WHISPER),
             name => ARCHITECTURES.get(name).ok().map(|entry| entry.architecture),
         }
     }
@@ -256,6 +258,7 @@ mod tests {
         };
         assert_eq!([found("whisper"), found("bert")], [Some(Architecture::WHISPER), Some(Architecture::BERT)]);
         assert_eq!([found("xlm-roberta"), found("moth")], [Some(Architecture::ROBERTA), None]);
+        assert_eq!(found("compact_whisper"), Some(Architecture::WHISPER));
         let bat = found("bat").expect("known");
         assert!(!bat.is_text() && Architecture::of_folder(Path::new("loft")).is_none());
         let refused = bat.load_speech(dir.path(), &Device::default()).err().expect("refused").to_string();

@@ -88,12 +88,12 @@ impl SpeechDecoder for PretrainedWhisper {
                 return Tensor::zeros([1], &device);
             }
             let pick = (own.len() < rows).then(|| row_ids(own, &device));
-            let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
+            let hidden = decoder.as_embeddings(pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows)));
             let labels: Vec<i64> = own.iter().flat_map(|row| targets.row(*row)).copied().collect();
-            let [own, tokens, d_model] = hidden.dims();
+            let [own, tokens, width] = hidden.dims();
             let labels = Tensor::from_ints(TensorData::from(labels.as_slice()), &device);
             let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
-            let hidden = hidden.reshape([own * tokens, d_model]);
+            let hidden = hidden.reshape([own * tokens, width]);
             linear_cross_entropy(hidden, decoder.embed_tokens.weight.val(), None, labels, options).sum
         };
         Ok(groups.iter().map(loss).collect())

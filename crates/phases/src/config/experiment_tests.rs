@@ -286,6 +286,38 @@ fn refusals_name_the_key_and_the_place() {
         ("data: {max_bad_share: 0.1, train: {path: x.csv}}", vec![], vec!["data.max_bad_share", "on_bad_sample"]),
         ("data: {spellings: x.json}", vec![], vec!["data.spellings", "data.normalizer"]),
         ("data: {normalizer: english, spellings: x.json}", vec![], vec!["data.spellings", "`x.json`"]),
+        (
+            "model: {source: {config: {encoder_key_value_heads: 4}}}",
+            vec![],
+            vec!["`model.source.config`", "`encoder_key_value_heads` is 4", "which is 6"],
+        ),
+        (
+            "model: {source: {config: {encoder_block: conformer, conv_kernel_size: 30}}}",
+            vec![],
+            vec!["`model.source.config`", "`conv_kernel_size` is 30: must be odd"],
+        ),
+        ("model: {source: {config: {encoder_block: convolution}}}", vec![], vec!["encoder_block", "conformer"]),
+        ("model: {source: {grow_from: whisper}}", vec![], vec!["`model.source.grow_from` needs `model.source.config`"]),
+        (
+            "model: {source: {config: {}, grow_from: x}, tokenizer: {vocab_size: 300}}",
+            vec![],
+            vec!["`model.tokenizer`", "no `grow_from`"],
+        ),
+        (
+            "model: {source: {config: {}, grow_from: x, initializer: local}}",
+            vec![],
+            vec!["`model.source.initializer`", "no `grow_from`"],
+        ),
+        (
+            "model: {source: {config: {position_embeddings_type: rotary}, initializer: local}}",
+            vec![],
+            vec!["`model.source.initializer: local`", "absolute positions"],
+        ),
+        (
+            "{model: {source: {config: {position_embeddings_type: rotary}}}, loss: {random_position: true}}",
+            vec![],
+            vec!["`loss.random_position`", "relative positions"],
+        ),
         ("run: {name: a/b}", vec![], vec!["run.name"]),
         ("data: {valid: {synth: cw, path: x.csv}}", vec![], vec!["data.valid", "synth"]),
         ("train: {evaluate: {metrics: [bleu]}, checkpoint: {metric: bleu}}", vec![], vec!["bleu"]),

@@ -13,6 +13,7 @@ mod layers;
 mod migrate;
 mod migrate_text;
 mod model;
+mod model_source;
 mod phases;
 mod preset;
 mod sources;
@@ -32,7 +33,8 @@ pub(crate) use experiment::{BACKBONE, CONFIG};
 pub use experiment::{Experiment, LossConfig, RunConfig};
 pub use migrate_text::{Migrated, migrated};
 pub(crate) use model::{DESCRIPTION, is_adapter};
-pub use model::{Initializer, ModelConfig, ModelSource, TokenizerConfig, Trainable};
+pub use model::{ModelConfig, TokenizerConfig, Trainable};
+pub use model_source::{Initializer, ModelSource};
 pub use phases::{
     AdapterPhase, BaselinesConfig, CurriculumConfig, GumbelConfig, JointPhase, Parallel, PartRates, PhasesConfig,
     RouterPhase, RoutingWeights, TrainingGates,

@@ -3,6 +3,7 @@
 use super::ConfigError;
 use super::adapter::{adapter_of, key_of, settled};
 use super::error::ensure;
+use super::model_source::{Initializer, ModelSource};
 use crate::backbone::{Architecture, SpeechBackbone, TextBackbone};
 use crate::{SourceError, kinds};
 use burn::tensor::Device;
@@ -127,37 +128,6 @@ pub(super) fn usual_lora() -> LoraConfig {
     LoraConfig { target_modules: ["q_proj", "v_proj"].map(str::to_owned).to_vec(), ..Default::default() }
 }
 
-/// Source of a model's weights: give one of `bundled`, `path`, `hub` and `config`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelSource {
-    /// Name of a model that comes with Undertone; there is one, which is the default.
-    pub bundled: Option<String>,
-    /// Folder in the Hugging Face layout, or of an adapter that PEFT saved; a file of whisper.cpp or openai-whisper; or a folder
-    /// of CTranslate2.
-    pub path: Option<PathBuf>,
-    /// Model on the Hugging Face hub, like `openai/whisper-tiny.en`. It is downloaded once and then read from the
-    /// cache.
-    pub hub: Option<String>,
-    /// Branch, tag or commit on the hub.
-    pub revision: Option<String>,
-    /// Dimensions of a freshly initialised model, whose vocabulary is `model.tokenizer`.
-    pub config: Option<WhisperConfig>,
-    /// Initialisation of its weights.
-    pub initializer: Initializer,
-}
-
-/// Initialisation of new weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Initializer {
-    /// Normal distribution with `init_std`, as in Hugging Face's code.
-    #[default]
-    Normal,
-    /// Encoder heads that attend to neighbouring positions: for small models trained from scratch.
-    Local,
-}
-
 /// Part of a model that is trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -195,7 +165,10 @@ impl Display for ModelConfig {
         match (self.path.as_ref().or(source.path.as_ref()), &source.hub, &source.config) {
             (Some(path), ..) => write!(f, "{}", path.display()),
             (None, Some(hub), _) => f.write_str(hub),
-            (None, None, Some(_)) => f.write_str("random weights"),
+            (None, None, Some(_)) => match &source.grow_from {
+                Some(from) => write!(f, "{}, grown", from.display()),
+                None => f.write_str("random weights"),
+            },
             (None, None, None) => f.write_str(source.bundled.as_deref().unwrap_or(BUNDLED[0])),
         }
     }
@@ -205,6 +178,16 @@ impl ModelConfig {
     /// Returns the adapter that is trained with `trainable: lora`.
     pub fn adapter(&self) -> AdapterConfig {
         adapter_of(self.lora.as_ref(), self.adapter.as_ref())
+    }
+
+    /// Returns the first option of the model that [OpenAI's architecture lacks](WhisperConfig::own_option), as far as the
+    /// configuration or a local folder tells.
+    pub fn own_option(&self) -> Option<String> {
+        let Some(path) = self.path.as_ref().or(self.source.path.as_ref()) else {
+            return self.source.config.as_ref()?.own_option();
+        };
+        let json = std::fs::read(path.join("config.json")).ok()?;
+        WhisperConfig::from_hf(&serde_json::from_slice(&json).ok()?).ok()?.own_option()
     }
 
     /// Returns the configuration of the Whisper `name`: a folder, which may be that of an adapter by itself; a file or folder
@@ -226,7 +209,6 @@ impl ModelConfig {
     /// `hub`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let s = &self.source;
-        let given = [s.bundled.is_some(), s.path.is_some(), s.hub.is_some(), s.config.is_some()];
         if self.backbone != Architecture::WHISPER {
             ensure(
                 s.bundled.is_none() && s.config.is_none(),
@@ -234,17 +216,11 @@ impl ModelConfig {
             )?;
             ensure(self.path.is_some() || s.path.is_some() || s.hub.is_some(), || self.no_encoder())?;
         }
-        ensure(
-            given.into_iter().filter(|g| *g).count() <= 1,
-            || "`model.source` has several of bundled, path, hub and config: give one",
-        )?;
-        if let Some(config) = &s.config {
-            config.check_new().map_err(|e| format!("`model.source.config`: {e}"))?;
-        }
+        s.validate()?;
         if let Some(tokenizer) = &self.tokenizer {
             ensure(
-                s.config.is_some(),
-                || "`model.tokenizer` is for a fresh model, with `model.source.config`: others have one",
+                s.config.is_some() && s.grow_from.is_none(),
+                || "`model.tokenizer` is for a fresh model, with `model.source.config` and no `grow_from`: others have one",
             )?;
             tokenizer.validate()?;
         }
@@ -258,11 +234,6 @@ impl ModelConfig {
                 "`model.{key}` is the adapter of `model.trainable: lora`: set that, or leave it out (tasks have a `{key}` each)"
             )
         })?;
-        ensure(s.revision.is_none() || s.hub.is_some(), || "`model.source.revision` needs `model.source.hub`")?;
-        ensure(
-            s.initializer == Initializer::Normal || s.config.is_some(),
-            || "`model.source.initializer` needs `model.source.config`: other sources have weights",
-        )?;
         Ok(())
     }
 
@@ -356,6 +327,9 @@ impl ModelConfig {
                 error => SourceError::Folder(error),
             });
         }
+        if let (Some(config), Some(from)) = (&source.config, &source.grow_from) {
+            return loaded_in(FrozenDtype::F32, || grown(config.clone(), from, device));
+        }
         if let Some(config) = &source.config {
             let vocabulary = match (&self.tokenizer, trained) {
                 (Some(TokenizerConfig { path: Some(path), .. }), _) => Some(TokenizerConfig::read(path)?),
@@ -408,6 +382,20 @@ fn merged_adapter(folder: &Path, device: &Device) -> Result<PretrainedWhisper, S
     let mut whisper = ModelConfig::named(&base).open(None, device)?;
     whisper.merge_lora(&lora)?;
     Ok(whisper)
+}
+
+/// Returns a model that grows from a pretrained one.
+fn grown(config: WhisperConfig, from: &Path, device: &Device) -> Result<PretrainedWhisper, SourceError> {
+    let pretrained = ModelConfig::named(from).open(None, device)?;
+    let heads = pretrained.config.key_value_heads();
+    let grown = pretrained.grown(config, device)?;
+    if grown.config.key_value_heads() != heads {
+        tracing::warn!(
+            "the loss does not begin as that of `{}`: each head of keys and values is the mean of several of its heads",
+            from.display()
+        );
+    }
+    Ok(grown)
 }
 
 /// Returns a newly initialised model with its vocabulary, which includes Whisper's special tokens. Default vocabulary:

@@ -70,6 +70,10 @@ impl Experiment {
             !self.loss.random_position || self.data.pad != Pad::Window,
             || "`loss.random_position` moves batches within the window, and `data.pad: window` fills it: choose one",
         )?;
+        ensure(
+            !self.loss.random_position || !self.model.source.is_rotary(),
+            || "`loss.random_position` has no effect on the relative positions of `position_embeddings_type: rotary`: leave it out",
+        )?;
         self.data.validate(self.seed)?;
         self.validate_state_cache()?;
         let (trained, any) = self.recorded();

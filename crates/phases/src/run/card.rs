@@ -12,10 +12,11 @@ use undertone_train::{Direction, Exported, Summary};
 /// Evaluations of a stage, one for each line.
 pub(super) const METRICS: &str = "metrics.jsonl";
 
-/// Returns the card of a whole model. `license` is an identifier of the hub, such as `apache-2.0`.
-pub fn card(choice: &Choice, license: Option<&str>) -> String {
+/// Returns the card of a whole model, which other programs than this one load unless it `is_own`. `license` is an identifier
+/// of the hub, such as `apache-2.0`.
+pub fn card(choice: &Choice, is_own: bool, license: Option<&str>) -> String {
     let Choice { experiment, stage, .. } = choice;
-    let mut card = front_matter(experiment, license);
+    let mut card = front_matter(experiment, is_own, license);
     let task = choice.tasks().swap_remove(0);
     let purpose = match task.name.as_str() {
         "" => String::new(),
@@ -30,7 +31,7 @@ pub fn card(choice: &Choice, license: Option<&str>) -> String {
     );
     card.push_str(&data(experiment));
     card.push_str(&scores(std::slice::from_ref(stage)));
-    card.push_str(USE);
+    card.push_str(if is_own { OWN_USE } else { USE });
     card.push_str(&configuration(experiment));
     card
 }
@@ -38,7 +39,7 @@ pub fn card(choice: &Choice, license: Option<&str>) -> String {
 /// Returns the card of the folder of a run with tasks.
 pub(super) fn card_of_tasks(experiment: &Experiment, stages: &[StageSpec], license: Option<&str>) -> String {
     let names: Vec<String> = experiment.tasks.iter().map(|task| format!("`{}`", task.name)).collect();
-    let mut card = front_matter(experiment, license);
+    let mut card = front_matter(experiment, false, license);
     let _ = write!(
         card,
         "# {}\n\nAdapters and heads for {} on the frozen `{}`, trained with Undertone {}.\n",
@@ -81,6 +82,16 @@ undertone transcribe --model FOLDER clip.wav
 ```
 "#;
 
+const OWN_USE: &str = r"
+## Use
+
+With Undertone:
+
+```
+undertone transcribe --model FOLDER clip.wav
+```
+";
+
 const USE_OF_TASKS: &str = r"
 ## Use
 
@@ -98,7 +109,7 @@ python FOLDER/predict.py FOLDER --audio clip.wav
 ";
 
 /// Settings that the hub reads.
-fn front_matter(experiment: &Experiment, license: Option<&str>) -> String {
+fn front_matter(experiment: &Experiment, is_own: bool, license: Option<&str>) -> String {
     let ModelConfig { source, backbone, .. } = &experiment.model;
     let is_text = backbone.is_text();
     let mut lines = vec![format!("license: {}", license.unwrap_or("unknown"))];
@@ -106,7 +117,9 @@ fn front_matter(experiment: &Experiment, license: Option<&str>) -> String {
         source.hub.as_ref().filter(|_| experiment.model.path.is_none()).map(|hub| format!("base_model: {hub}")),
     );
     if experiment.tasks.is_empty() && !is_text {
-        lines.push("library_name: transformers".into());
+        if !is_own {
+            lines.push("library_name: transformers".into());
+        }
         lines.push("pipeline_tag: automatic-speech-recognition".into());
     }
     if !is_text {

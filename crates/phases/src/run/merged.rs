@@ -57,6 +57,9 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
         }));
     };
     let (mut model, mut whisper) = (choice.model(&setup)?, whisper.clone());
+    if !model.heads.is_empty() && whisper.config.is_factorised() {
+        return Err(RunError::NarrowEmbeddings);
+    }
     // Of weights that are held in half precision, it has the rounded ones, on which the adapter was trained.
     model.backbone = in_f32(model.backbone);
     whisper.model =

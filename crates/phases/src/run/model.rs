@@ -113,7 +113,7 @@ pub struct Encoded {
 impl AlignmentHeads {
     /// Initialises the heads of `config` for a speech backbone, with this number of classes of elements.
     pub fn init(config: &AlignmentConfig, classes: usize, backbone: &BoxedBackbone, device: &Device) -> Self {
-        let [vocabulary, d_model] = backbone.token_embedding().weight.dims();
+        let (vocabulary, d_model) = (backbone.token_embedding().weight.dims()[0], backbone.d_model());
         let head = |weight: f64, classes| {
             (weight > 0.0).then(|| Linear::init(d_model, classes, true, (d_model as f64).powf(-0.5), device))
         };

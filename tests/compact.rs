@@ -1,0 +1,116 @@
+//! Whispers with options beyond OpenAI's architecture: trained, grown, continued, adapted, used and exported.
+
+use serde_json::Value;
+use undertone_tests::{CLIPS, Place, wav, write_model};
+
+/// Every option, as a setting of the tiny experiment.
+const OPTIONS: [&str; 12] = [
+    "--set",
+    "model.source.config.encoder_block=conformer",
+    "--set",
+    "model.source.config.conv_kernel_size=7",
+    "--set",
+    "model.source.config.position_embeddings_type=rotary",
+    "--set",
+    "model.source.config.encoder_key_value_heads=1",
+    "--set",
+    "model.source.config.decoder_key_value_heads=1",
+    "--set",
+    "model.source.config.embedding_size=8",
+];
+
+fn place() -> Place {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    place.write("clip.wav", wav(&(0..24000).map(|n| 0.3 * (n as f32 * 0.2).sin()).collect::<Vec<_>>()));
+    place
+}
+
+fn config(place: &Place, folder: &str) -> Value {
+    let json = std::fs::read(place.path(folder).join("config.json")).expect("a configuration");
+    serde_json::from_slice(&json).expect("JSON")
+}
+
+/// Losses of the first evaluation, before training.
+fn first_loss(place: &Place, run: &str) -> f64 {
+    let lines = std::fs::read_to_string(place.path(run).join("metrics.jsonl")).expect("metrics");
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let found = lines.into_iter().find(|line| line["split"] == "valid" && line["step"] == 0);
+    found.expect("an evaluation before training")["loss"].as_f64().expect("a loss")
+}
+
+#[test]
+fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_hold_it() {
+    let place = place();
+    place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.max_steps=4"], &OPTIONS[..]].concat()).succeeded();
+    place.run(&["train", "--config", "tiny.yaml", "--resume", "--set", "train.max_steps=6"]).succeeded();
+    assert_eq!(config(&place, "runs/tiny/best")["model_type"], "compact_whisper");
+    let text = place.run(&["transcribe", "--model", "runs/tiny", "clip.wav"]).succeeded().stdout;
+    for (format, program) in [("hf", "transformers"), ("ggml", "whisper.cpp")] {
+        let refused = place.run(&["export", "--run", "runs/tiny", "--format", format, "--out", "there"]);
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        let reason = format!("{program} cannot hold this model: `encoder_block` is `conformer`");
+        assert!(
+            refused.stderr.contains(&reason) && refused.stderr.contains("--format undertone"),
+            "{}",
+            refused.stderr
+        );
+        assert!(!place.path("there").exists());
+    }
+    place.run(&["export", "--run", "runs/tiny", "--format", "undertone", "--out", "ours"]).succeeded();
+    assert_eq!(place.run(&["transcribe", "--model", "ours", "clip.wav"]).succeeded().stdout, text);
+    let card = std::fs::read_to_string(place.path("ours/README.md")).expect("a card");
+    assert!(card.contains("undertone transcribe") && !card.contains("transformers"), "{card}");
+}
+
+#[test]
+fn an_adapter_on_a_compact_model_is_merged_here() {
+    let place = place();
+    place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.max_steps=2"], &OPTIONS[..]].concat()).succeeded();
+    let adapted = [
+        "--set",
+        "run.name=adapted",
+        "--set",
+        "model.source.config=null",
+        "--set",
+        "model.path=runs/tiny/best",
+        "--set",
+        "model.trainable=lora",
+        "--set",
+        "model.lora={r: 2, target_modules: [k_proj, intermediate_dense, pointwise_conv1, pointwise_conv2]}",
+        "--set",
+        "train.max_steps=4",
+    ];
+    place.run(&[&["train", "--config", "tiny.yaml"], &adapted[..]].concat()).succeeded();
+    let export = place.run(&["export", "--run", "runs/adapted", "--format", "peft", "--out", "adapter"]).succeeded();
+    assert!(export.stderr.contains("`encoder_block` is `conformer`, and PEFT loads bases"), "{}", export.stderr);
+    place.run(&["export", "--run", "runs/adapted", "--merge", "--format", "undertone", "--out", "merged"]).succeeded();
+    let text = |model: &str| place.run(&["transcribe", "--model", model, "clip.wav"]).succeeded().stdout;
+    assert_eq!(text("merged"), text("runs/adapted"));
+}
+
+#[test]
+fn a_grown_model_begins_with_the_loss_of_the_one_that_it_grows_from() {
+    let place = place();
+    write_model(&place.path("model"));
+    let run = |name: &str, more: &[&str]| {
+        let name = format!("run.name={name}");
+        let usual = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=2", "--set", &name];
+        place.run(&[&usual[..], more].concat())
+    };
+    let metrics = "train.evaluate.metrics=[loss,cer]";
+    run("plain", &["--set", "model.source.config=null", "--set", "model.path=model", "--set", metrics]).succeeded();
+    let grown = ["--set", "model.source.grow_from=model", "--set", OPTIONS[1], "--set", OPTIONS[3], "--set", metrics];
+    let quiet = run("grown", &grown).succeeded();
+    assert!(!quiet.stderr.contains("does not begin"), "{}", quiet.stderr);
+    let [plain, conformer] = ["runs/plain", "runs/grown"].map(|run| first_loss(&place, run));
+    assert!((plain - conformer).abs() < 1e-5 * plain, "{plain} and {conformer}");
+    let pooled = run("pooled", &[&grown[..], &["--set", OPTIONS[7]]].concat()).succeeded();
+    assert!(pooled.stderr.contains("the loss does not begin as that of `model`"), "{}", pooled.stderr);
+    for (option, key) in [(OPTIONS[5], "position_embeddings_type"), (OPTIONS[11], "embedding_size")] {
+        let refused = run("refused", &[&grown[..], &["--set", option]].concat());
+        assert_eq!(refused.status, Some(2), "{}", refused.stderr);
+        let reason = format!("`model.source.grow_from`: `{key}` is");
+        assert!(refused.stderr.contains(&reason) && refused.stderr.contains("random weights"), "{}", refused.stderr);
+    }
+}
