@@ -25,10 +25,11 @@ impl Depthwise {
     pub fn convolve(self, [x, weight]: [CubeTensor; 2], reversed: bool) -> CubeTensor {
         let [x, weight] = [x, weight].map(into_contiguous);
         let y = empty(&x, x.shape());
-        self.launch(&y, |client, cubes, units| {
+        if let Some((cubes, units)) = each(&y) {
+            let client = y.client.clone();
             let [x, weight, y] = [&x, &weight, &y].map(|x| x.clone().into_tensor_arg());
-            convolve::launch(client, cubes, units, x, weight, y, self.time, self.channels, self.kernel, reversed);
-        });
+            convolve::launch(&client, cubes, units, x, weight, y, self.time, self.channels, self.kernel, reversed);
+        }
         y
     }
 
@@ -42,22 +43,21 @@ impl Depthwise {
         let [x, dy] = [x, dy].map(into_contiguous);
         let (rows, slabs) = (self.batch * self.time, self.slabs());
         let sums = empty(&x, [slabs, self.kernel, self.channels]);
-        self.launch(&sums, |client, cubes, units| {
+        if let Some((cubes, units)) = each(&sums) {
+            let client = sums.client.clone();
             let [x, dy, sums] = [&x, &dy, &sums].map(|x| x.clone().into_tensor_arg());
             let Self { time, channels, kernel, .. } = self;
-            weight_sums::launch(client, cubes, units, x, dy, sums, rows, slabs, time, channels, kernel);
-        });
+            weight_sums::launch(&client, cubes, units, x, dy, sums, rows, slabs, time, channels, kernel);
+        }
         sums
     }
+}
 
-    /// Launches one unit for each element of `out`.
-    fn launch(self, out: &CubeTensor, launch: impl FnOnce(&ComputeClient<Runtime>, CubeCount, CubeDim)) {
-        let elements = out.meta.num_elements();
-        if elements > 0 {
-            let units = CubeDim::new(&out.client, elements);
-            launch(&out.client, calculate_cube_count_elemwise(&out.client, elements, units), units);
-        }
-    }
+/// Returns one unit for each element of `out`; `None` if there are none.
+fn each(out: &CubeTensor) -> Option<(CubeCount, CubeDim)> {
+    let elements = out.meta.num_elements();
+    let units = CubeDim::new(&out.client, elements.max(1));
+    (elements > 0).then(|| (calculate_cube_count_elemwise(&out.client, elements, units), units))
 }
 
 #[cube(launch)]

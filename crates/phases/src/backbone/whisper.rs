@@ -88,7 +88,7 @@ impl SpeechDecoder for PretrainedWhisper {
                 return Tensor::zeros([1], &device);
             }
             let pick = (own.len() < rows).then(|| row_ids(own, &device));
-            let hidden = decoder.as_embeddings(pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows)));
+            let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
             let labels: Vec<i64> = own.iter().flat_map(|row| targets.row(*row)).copied().collect();
             let [own, tokens, width] = hidden.dims();
             let labels = Tensor::from_ints(TensorData::from(labels.as_slice()), &device);
@@ -108,8 +108,8 @@ impl SpeechDecoder for PretrainedWhisper {
     ) -> Result<Distillation, BoxError> {
         let (decoder, device) = (decoder(states.network)?, states.states.device());
         let hidden = hidden(decoder, states, targets);
-        let [rows, tokens, d_model] = hidden.dims();
-        let (hidden, weight) = (hidden.reshape([rows * tokens, d_model]), decoder.embed_tokens.weight.val());
+        let [rows, tokens, width] = hidden.dims();
+        let (hidden, weight) = (hidden.reshape([rows * tokens, width]), decoder.embed_tokens.weight.val());
         let labels = Tensor::from_ints(TensorData::from(targets.labels), &device);
         let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
         Ok(linear_distillation(hidden, weight, taught, labels, options))
@@ -156,11 +156,12 @@ fn decoder(network: &BoxedBackbone) -> Result<&WhisperDecoder, BoxError> {
     Ok(network.decoder().ok_or(NO_DECODER)?)
 }
 
-/// Returns the decoder's last states at every token of the reference texts, `[batch, tokens, d_model]`.
+/// Returns the decoder's last states at every token of the reference texts, as wide as its token embedding, `[batch, tokens,
+/// embedding_size]`.
 fn hidden(decoder: &WhisperDecoder, states: SpeechStates, targets: &SpeechTargets) -> Tensor<3> {
     let ([rows, ..], device) = (states.states.dims(), states.states.device());
     let ids = Tensor::from_data(TensorData::new(targets.inputs.to_vec(), [rows, targets.tokens]), &device);
-    decoder.forward_all(ids, cache(decoder, states))
+    decoder.as_embeddings(decoder.forward_all(ids, cache(decoder, states)))
 }
 
 /// Returns the decoder's cache for the states, with the vectors of the rows' tasks.

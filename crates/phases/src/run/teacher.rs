@@ -113,10 +113,10 @@ impl Teacher {
         let (decoder, [rows, ..]) = (&self.network.decoder, states.dims());
         let ids = TensorData::new(targets.inputs.to_vec(), [rows, targets.tokens]);
         let ids = Tensor::from_data(ids, &states.device());
-        let hidden = decoder.forward_all(ids, decoder.cache(states, None));
-        let [rows, tokens, d_model] = hidden.dims();
+        let hidden = decoder.as_embeddings(decoder.forward_all(ids, decoder.cache(states, None)));
+        let [rows, tokens, width] = hidden.dims();
         Ok(Taught {
-            states: hidden.reshape([rows * tokens, d_model]),
+            states: hidden.reshape([rows * tokens, width]),
             weight: decoder.embed_tokens.weight.val(),
             temperature: self.config.temperature,
             weight_of_divergence: self.config.weight,
