@@ -1,6 +1,9 @@
 //! Whispers with options beyond OpenAI's architecture: trained, grown, continued, adapted, used and exported.
 
 use serde_json::Value;
+use std::path::Path;
+use undertone::fit::{Execution, Footprint};
+use undertone::phases::Experiment;
 use undertone_tests::{CLIPS, Place, wav, write_model};
 
 /// Every option, as a setting of the tiny experiment.
@@ -113,4 +116,14 @@ fn a_grown_model_begins_with_the_loss_of_the_one_that_it_grows_from() {
         let reason = format!("`model.source.grow_from`: `{key}` is");
         assert!(refused.stderr.contains(&reason) && refused.stderr.contains("random weights"), "{}", refused.stderr);
     }
+}
+
+#[test]
+fn the_configuration_for_8_gb_leaves_some_of_them_free() {
+    undertone::register().expect("registered");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/compact-whisper-8gb.yaml");
+    let Experiment { model, data, train, .. } = Experiment::load(Some(&file), &[]).expect("an experiment");
+    let footprint = Footprint::whisper(&model.source.config.expect("dimensions"));
+    let bytes = footprint.bytes(data.batch_size, train.accumulation, &Execution::ACCELERATOR);
+    assert!((5_500_000_000..6_500_000_000).contains(&bytes), "{bytes}");
 }

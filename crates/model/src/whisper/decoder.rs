@@ -144,7 +144,9 @@ impl WhisperDecoder {
     /// As [`init`](Self::init), with existing token embeddings.
     pub(crate) fn with_embeddings(embed_tokens: Embedding, config: &WhisperConfig, device: &Device) -> Self {
         let (d, std) = (config.d_model, config.init_std);
-        let mapping = || Linear::init(config.embedding_width(), d, false, std, device);
+        // At this deviation the projection keeps the scale of an embedding, and of a state's products with embeddings.
+        let scale = (config.embedding_width() as f64).powf(-0.5);
+        let mapping = || Linear::init(config.embedding_width(), d, false, scale, device);
         Self {
             embed_tokens,
             embedding_hidden_mapping_in: config.is_factorised().then(mapping),

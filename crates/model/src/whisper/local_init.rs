@@ -57,11 +57,7 @@ impl WhisperConfig {
             scale_linear(&mut layer.fc1, 1.0);
             scale_linear(&mut layer.fc2, 1.0);
         }
-        // The projection keeps the size of an embedding, and of the states that it turns into one.
         scale_embedding(&mut model.decoder.embed_tokens, d.powf(-0.5));
-        if let Some(mapping) = &mut model.decoder.embedding_hidden_mapping_in {
-            mapping.weight = scaled(&mapping.weight, (self.embedding_width() as f64).powf(-0.5));
-        }
         scale_embedding(&mut model.decoder.embed_positions, d.powf(-0.5));
         model
     }
