@@ -46,7 +46,9 @@ fn first_loss(place: &Place, run: &str) -> f64 {
 fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_hold_it() {
     let place = place();
     place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.max_steps=4"], &OPTIONS[..]].concat()).succeeded();
-    place.run(&["train", "--config", "tiny.yaml", "--resume", "--set", "train.max_steps=6"]).succeeded();
+    place
+        .run(&[&["train", "--config", "tiny.yaml", "--resume", "--set", "train.max_steps=6"], &OPTIONS[..]].concat())
+        .succeeded();
     assert_eq!(config(&place, "runs/tiny/best")["model_type"], "compact_whisper");
     let text = place.run(&["transcribe", "--model", "runs/tiny", "clip.wav"]).succeeded().stdout;
     for (format, program) in [("hf", "transformers"), ("ggml", "whisper.cpp")] {
@@ -69,7 +71,7 @@ fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_
 #[test]
 fn an_adapter_on_a_compact_model_is_merged_here() {
     let place = place();
-    place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.max_steps=2"], &OPTIONS[..]].concat()).succeeded();
+    place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.max_steps=3"], &OPTIONS[..]].concat()).succeeded();
     let adapted = [
         "--set",
         "run.name=adapted",
@@ -98,7 +100,7 @@ fn a_grown_model_begins_with_the_loss_of_the_one_that_it_grows_from() {
     write_model(&place.path("model"));
     let run = |name: &str, more: &[&str]| {
         let name = format!("run.name={name}");
-        let usual = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=2", "--set", &name];
+        let usual = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=3", "--set", &name];
         place.run(&[&usual[..], more].concat())
     };
     let metrics = "train.evaluate.metrics=[loss,cer]";

@@ -177,7 +177,7 @@ mod tests {
             assert!((below(limit) - limit).abs() < 0.1, "{} of the own inputs have at most {limit}", below(limit));
         }
         // Between the tasks; beside them; and where all inputs are flat.
-        for other in [[0.0; 5], [4.0, 9.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0, 0.2]] {
+        for other in [[0.0; 5], [4.0, 9.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0, 1.0]] {
             assert!(known.own_share(&other) < 0.01, "{other:?}: {}", known.own_share(&other));
         }
     }
@@ -192,7 +192,7 @@ mod tests {
         };
         // Uniform numbers between -1 and 1 have the variance 1/3.
         assert!((along(1, 1.0) - 3.0_f32.sqrt()).abs() < 0.2, "{}", along(1, 1.0));
-        assert!(along(4, 0.1) > 5.0, "{}", along(4, 0.1));
+        assert!(along(4, 1.0) > 5.0, "{}", along(4, 1.0));
         assert!(along(0, 0.0) < 1e-6);
     }
 

@@ -143,7 +143,7 @@ fn earlier_keys_without_effect_are_refused_in_one_sentence() {
 fn a_size_is_given_for_everything_that_a_cache_keeps() {
     for what in ["audio", "features", "encoder"] {
         let yaml = format!(
-            "model: {{trainable: decoder}}\ndata: {{train: {{path: a.csv}}, valid: {{path: b.csv}}, cache: {{what: {what}, max_bytes: 5000000}}}}"
+            "model: {{trainable: decoder}}\ndata: {{pad: window, train: {{path: a.csv}}, valid: {{path: b.csv}}, cache: {{what: {what}, max_bytes: 5000000}}}}"
         );
         let cache = serde_json::to_value(load(&yaml).expect(what).data.cache).expect("JSON");
         assert_eq!((&cache["what"], &cache["max_bytes"]), (&what.into(), &5_000_000.into()));
