@@ -105,7 +105,7 @@ impl KnownInputs {
         let [means, factor, own] = [MEANS, FACTOR, OWN].map(|name| file.read(name));
         let (means, factor, own) = (means?, factor?, own?);
         let fits = d_model > 0 && factor.shape == [d_model, d_model] && means.shape.last() == Some(&d_model);
-        Ok(fits.then(|| Self { d_model, means: means.data, factor: factor.data, own: own.data }))
+        Ok(fits.then_some(Self { d_model, means: means.data, factor: factor.data, own: own.data }))
     }
 }
 

@@ -128,6 +128,7 @@ fn predictions(answers: Vec<Prediction>, tasks: &[String]) -> Value {
                 tasks.iter().cloned().zip(routed.gates.into_iter().map(Value::from)).collect();
             object["gates"] = gates.into();
             object["confidence"] = routed.confidence.into();
+            object["own_share"] = routed.own_share.into();
             object["none"] = routed.is_none.into();
         }
         object

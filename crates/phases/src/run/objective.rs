@@ -72,8 +72,7 @@ impl TaskObjective {
         tapped: &Tapped,
         gates: Option<Gates>,
         batch: &TaskBatch,
-        heads: Option<&HeadInputs>,
-        taught: Option<BackboneInput>,
+        beside: Beside,
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
         let encoded = model.encode(tapped, gates.as_ref());
@@ -82,13 +81,13 @@ impl TaskObjective {
         let smoothing = self.loss.label_smoothing;
         let mut sums: Vec<LossSum> = match &self.teacher {
             Some(teacher) => {
-                let taught = teacher.taught(taught, &encoded.states, &batch.input.speech()?.targets())?;
+                let taught = teacher.taught(beside.teacher, &encoded.states, &batch.input.speech()?.targets())?;
                 let speech = self.evaluator.pretrained.speech().ok_or(OF_SPEECH)?;
                 let Distillation { cross_entropy, divergence } = speech.distilled(of_batch, taught, smoothing)?;
                 vec![(term_name(&tasks[0]), cross_entropy.sum), (DISTILLATION.into(), divergence)]
             }
             None => {
-                let sums = self.evaluator.pretrained.losses(of_batch, heads, smoothing)?;
+                let sums = self.evaluator.pretrained.losses(of_batch, beside.heads, smoothing)?;
                 tasks.iter().zip(sums).map(|(task, sum)| (term_name(task), sum)).collect()
             }
         };
@@ -104,6 +103,14 @@ const OF_SPEECH: &str = "only a backbone that writes text by itself is trained a
 /// Name of a task's loss in logs.
 fn term_name(task: &TaskConfig) -> Cow<'static, str> {
     task.label().unwrap_or("text").to_owned().into()
+}
+
+/// Inputs of a batch besides that of the backbone.
+struct Beside<'a> {
+    /// Those of the heads.
+    heads: Option<&'a HeadInputs>,
+    /// That of the teacher's encoder, if the teacher has its own.
+    teacher: Option<BackboneInput>,
 }
 
 /// An alignment term of a batch.
@@ -213,11 +220,12 @@ impl Objective for TaskObjective {
         (input, padding, heads): Self::Input,
         device: &Device,
     ) -> Result<Vec<LossSum>, BoxError> {
-        let taught = input.clone().filter(|_| self.teacher.as_ref().is_some_and(|teacher| teacher.reads_input()));
+        let teacher = input.clone().filter(|_| self.teacher.as_ref().is_some_and(|teacher| teacher.reads_input()));
+        let beside = Beside { heads: heads.as_ref(), teacher };
         let tapped = self.evaluator.tapped(model, batch, input, padding, device)?;
         let RoutingPolicy::Router { gates, weights } = &self.policy else {
             let gates = model.oracle(&batch.tasks, device);
-            return self.task_sums(model, &tapped, gates, batch, heads.as_ref(), taught, device);
+            return self.task_sums(model, &tapped, gates, batch, beside, device);
         };
         let router = model.router.as_ref().ok_or("the model has no router")?;
         let pooled = tapped.pooled();
@@ -225,7 +233,7 @@ impl Objective for TaskObjective {
         let mut sums = Vec::new();
         if self.task_weight() > 0.0 {
             let gates = routing.training_gates(gates.kind(), gates.temperature(batch.step));
-            sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, heads.as_ref(), taught, device)?;
+            sums = self.task_sums(model, &tapped, Some(Gates::Each(gates)), batch, beside, device)?;
         }
         sums.extend(routing_sums(weights, &routing, pooled, router.temperature(), &batch.tasks, device));
         Ok(sums)

@@ -45,9 +45,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut list = String::new();
     let labelled = autocast(Compute::Auto.on(&device), || {
         let mut write = |row: Value| list.extend([row.to_string().as_str(), "\n"]);
-        label(&experiment, &transcriber, args.max_wer, &Bar::default(), &mut write)
-    });
-    let labelled = labelled.map_err(Failure::of_run)?;
+        label(&experiment, &transcriber, args.max_wer, &Bar::default(), &mut write).map_err(Failure::of_run)
+    })?;
     let failed = |e: StoreError| Failure::Machine(format!("cannot write `{}`: {e}", args.out.display()));
     write_atomically(&args.out, list.as_bytes()).map_err(failed)?;
     report(args, &labelled)
