@@ -1,5 +1,5 @@
 //! A smaller model from a larger one, as a user makes it: the large one labels recordings, and a student with fewer blocks
-//! learns from the labels and from what its teacher thinks of each token.
+//! learns from the labels and from the predictions of its teacher.
 
 use serde_json::Value;
 use undertone_tests::Place;
@@ -56,7 +56,7 @@ fn label(place: &Place, list: &str, more: &[&str]) -> undertone_tests::Outcome {
 }
 
 #[test]
-fn a_student_learns_from_the_labels_and_the_thoughts_of_its_teacher() {
+fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
     let place = place();
     let labelled = label(&place, "clips/manifest.jsonl", &["--max-wer", "0.5", "--out", "labels.jsonl"]).succeeded();
     let rows = lines(&read(&place, "labels.jsonl"));
@@ -110,6 +110,10 @@ fn labels_are_written_whole_or_not_at_all_and_what_is_left_out_is_said() {
     assert!(labelled.stdout.contains("1 left out that differ by more than 50.0 %"), "{labelled:?}");
     let texts = lines(&read(&place, "labels.jsonl"));
     assert!(texts.len() == 3 && texts[0].get("reference").is_none(), "{texts:?}");
+    let silent: String = rows[1..2].iter().map(|row| format!("{row}\n")).collect();
+    place.write("clips/silent.jsonl", silent);
+    let alone = label(&place, "clips/silent.jsonl", &["--max-wer", "0.5", "--out", "alone.jsonl"]).succeeded();
+    assert!(alone.stderr.contains("--max-wer has no effect"), "{alone:?}");
     let again = label(&place, "clips/some.jsonl", &["--out", "labels.jsonl"]);
     again.assert_refusal(&["labels.jsonl", "exists"]);
     std::fs::remove_file(place.path("clips/000002.wav")).expect("removed");

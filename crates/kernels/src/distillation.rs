@@ -98,7 +98,7 @@ simd_fn! {
             let of_teacher = (teacher[i] - most_teacher) * scale;
             let e = exp::<S>(of_teacher);
             let difference = of_teacher - (student[i] - most_student) * scale;
-            // A class that the teacher excludes adds nothing, whatever the student thinks of it.
+            // A class that the teacher excludes adds nothing, whatever its probability for the student.
             soft[i] = if e > 0.0 { e * difference } else { 0.0 };
             teacher[i] = e;
         }

@@ -1,6 +1,6 @@
 //! Texts that a model writes for recordings, as labels for another one.
 
-use crate::normalize::TextNormalizer;
+use crate::normalize::{TextNormalizer, spelling_map};
 use crate::{Experiment, Progress, RunError, SourceConfig, Split};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Labelled {
 
 /// Transcribes the training recordings of an experiment, and calls `write` with a row of a list for each: the file, its start
 /// and end, the text of the model as `text`, and, where the recording had a text, that as `reference` and the word error rate
-/// against it as `wer`. Texts are compared as the experiment normalises them. Rows above `max_wer` are left out: there the model,
+/// against it as `wer`. Texts are compared as the experiment normalises them, with its spelling map or else that of the model. Rows above `max_wer` are left out: there the model,
 /// or the list, is likely to be wrong (Gandhi et al., 2023, section 5.3).
 ///
 /// # Errors
@@ -37,6 +37,7 @@ pub struct Labelled {
 pub fn label(
     experiment: &Experiment,
     transcriber: &Transcriber,
+    spellings_of_model: Option<&[u8]>,
     max_wer: Option<f64>,
     progress: &dyn Progress,
     write: &mut dyn FnMut(Value),
@@ -47,7 +48,8 @@ pub fn label(
     if recorded.is_empty() {
         return Err(RunError::NothingToLabel);
     }
-    let normalizer = TextNormalizer::new(experiment.data.normalizer, None)?;
+    let spellings = spelling_map(&experiment.data)?;
+    let normalizer = TextNormalizer::new(experiment.data.normalizer, spellings.as_deref().or(spellings_of_model))?;
     let mut labelling =
         Labelling { transcriber, normalizer, max_wer, found: Labelled::default(), all: ErrorRate::default() };
     for source in &recorded {

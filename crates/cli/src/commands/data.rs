@@ -3,6 +3,7 @@
 mod cache;
 mod check;
 mod label;
+mod unreadable;
 
 use crate::failure::Failure;
 use crate::find_config;

@@ -300,7 +300,7 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
         return Err(Failure::BadInput(reason.into()));
     }
     if let Some(option) = choice.experiment.model.own_option() {
-        let reason = format!("its base has {option}, and PEFT loads bases by transformers, which cannot hold that");
+        let reason = format!("in its base {option}, and PEFT loads bases by transformers, which cannot hold that");
         if args.verify.is_asked() {
             return Err(Failure::BadInput(format!("--verify cannot run PEFT on the adapter: {reason}; leave it out")));
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use undertone_kernels::distillation::{Teacher, distilled};
 use undertone_kernels::loss::{LinearCrossEntropy, Wanted};
 
-/// What a teacher knows of a batch: logits `states · weightᵀ` of the student's classes. It gets no gradient.
+/// Predictions of a teacher for a batch, as the logits `states · weightᵀ` of the student's classes. It gets no gradient.
 #[derive(Clone, Debug)]
 pub struct Taught {
     /// Last states of the teacher, `[rows, its d_model]`.

@@ -16,8 +16,8 @@ pub struct DistillationConfig {
     pub teacher: PathBuf,
     /// Weight of the divergence. Distil-Whisper weighs it 1.25 times as much as the cross-entropy.
     pub weight: f64,
-    /// Temperature τ that divides the logits of both. Above 1 it shows the model more of what the teacher thinks of tokens
-    /// that it does not choose.
+    /// Temperature τ that divides the logits of both. Above 1, tokens that the teacher finds unlikely
+    /// count more.
     pub temperature: f64,
     /// Number type in which the teacher's matrices are held in memory.
     pub frozen_dtype: FrozenDtype,

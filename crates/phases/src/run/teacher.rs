@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use undertone_data::cache::CacheWhat;
 use undertone_model::backbone::{BackboneInput, BoxedBackbone};
-use undertone_model::frozen::{hold_frozen, loaded_in};
+use undertone_model::frozen::{FrozenDtype, hold_frozen, loaded_in};
 use undertone_model::whisper::{PretrainedWhisper, Whisper};
 use undertone_ops::{AnyFloat, Taught};
 use undertone_store::{HostTensor, parameter_infos};
@@ -48,11 +48,13 @@ impl Teacher {
             return refused(format!("the teacher `{}` {difference}", config.teacher.display()));
         }
         let is_frozen = experiment.model.trainable == Trainable::Decoder;
-        let shares_encoder = is_frozen && has_same_encoder(&teacher, student);
+        let held = [dtype, experiment.model.frozen_dtype];
+        let is_rounded = held.iter().any(|dtype| *dtype != FrozenDtype::F32);
+        let shares_encoder = is_frozen && has_same_encoder(&teacher, student, is_rounded);
         if experiment.data.cache.what() == CacheWhat::Encoder && !shares_encoder {
             return refused(
-                "the teacher has another encoder than the model, and `data.cache.what: encoder` keeps the states of the \
-                 model's alone: keep `audio` or `features`"
+                "the teacher has another encoder than the model, or the model trains more than its decoder (`model.trainable`), \
+                 and `data.cache.what: encoder` keeps the states of one encoder for both: keep `audio` or `features`"
                     .into(),
             );
         }
@@ -90,7 +92,7 @@ impl Teacher {
         }
     }
 
-    /// Returns what it knows of a batch: its last states at every token. `input` is that of its own encoder, if it has one,
+    /// Returns its predictions for a batch: its last states at every token and its output layer. `input` is that of its own encoder, if it has one,
     /// and `states` are the last ones of the model's encoder, `[batch, time, d_model]`.
     ///
     /// # Errors
@@ -154,8 +156,8 @@ fn difference(teacher: &PretrainedWhisper, student: &PretrainedWhisper) -> Optio
     ))
 }
 
-/// Whether the encoders of both are the same but for rounding to half precision.
-fn has_same_encoder(teacher: &PretrainedWhisper, student: &PretrainedWhisper) -> bool {
+/// Whether the encoders of both are the same; if one of them `is_rounded`, but for rounding to half precision.
+fn has_same_encoder(teacher: &PretrainedWhisper, student: &PretrainedWhisper, is_rounded: bool) -> bool {
     let encoder = |whisper: &PretrainedWhisper| -> BTreeMap<String, HostTensor> {
         whisper.tensors().into_iter().filter(|(name, _)| name.starts_with("encoder.")).collect()
     };
@@ -164,8 +166,9 @@ fn has_same_encoder(teacher: &PretrainedWhisper, student: &PretrainedWhisper) ->
     {
         return false;
     }
-    // bf16 rounds by at most 2⁻⁹ of a number, and both may be rounded.
-    let is_close = |(a, b): (&f32, &f32)| (a - b).abs() <= a.abs().max(b.abs()) / 128.0;
+    // bf16 rounds by at most 2⁻⁹ of a number, and both may be rounded; f16 by at most 2⁻²⁵ near 0.
+    let share = if is_rounded { 1.0 / 256.0 } else { 0.0 };
+    let is_close = |(a, b): (&f32, &f32)| (a - b).abs() <= share * (a.abs().max(b.abs()) + 2.0_f32.powi(-16));
     let of_student = encoder(student);
     encoder(teacher).iter().all(|(name, theirs)| {
         let own = of_student.get(name).filter(|own| own.shape == theirs.shape);
@@ -181,7 +184,6 @@ mod tests {
     use crate::{Pad, SourceConfig};
     use std::path::Path;
     use undertone_data::cache::CacheConfig;
-    use undertone_model::frozen::FrozenDtype;
     use undertone_model::whisper::BUNDLED;
     use undertone_train::{Batches, LossTerm, Objective};
 
@@ -276,6 +278,20 @@ mod tests {
         let (_, filled, _) = first(&run);
         assert_eq!(first(&run).1, filled, "from the cache");
         assert!((filled[1] - sums[1]).abs() < 1e-2 * sums[1], "{filled:?} and {sums:?}");
+    }
+
+    #[test]
+    fn a_teacher_whose_encoder_was_trained_a_little_keeps_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut teacher = ModelConfig::named(Path::new(BUNDLED[0])).load(&Device::default(), 0).expect("a model");
+        let norm = &mut teacher.model.encoder.layer_norm;
+        norm.weight = burn::module::Param::from_tensor(norm.weight.val().mul_scalar(1.001));
+        let folder = dir.path().join("tuned");
+        teacher.save(&folder, undertone_store::Dtype::F32).expect("saved");
+        let mut student = experiment(dir.path());
+        student.model.trainable = Trainable::Decoder;
+        student.loss.distillation.as_mut().expect("a teacher").teacher = folder;
+        assert!(run(&student).objective.teacher.as_ref().is_some_and(|teacher| teacher.reads_input()));
     }
 
     #[test]

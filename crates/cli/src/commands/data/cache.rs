@@ -1,5 +1,6 @@
 //! `undertone data cache`.
 
+use super::unreadable;
 use crate::Program;
 use crate::failure::Failure;
 use crate::program::load_config;
@@ -9,9 +10,6 @@ use std::path::PathBuf;
 use undertone::data::cache::{Cache, CacheUsage};
 use undertone::phases::{Experiment, RunError, fill_cache};
 use undertone::train::Amount;
-
-/// Number of unreadable recordings that are named.
-const NAMED: usize = 5;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -53,9 +51,7 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
         declined => format!(", {declined} without room in `data.cache.max_bytes`"),
     };
     say!("{}; {} written, {} there already{declined}", holds(filled.usage), filled.written, filled.hits)?;
-    for (name, reason) in filled.unreadable.iter().take(NAMED) {
-        tracing::warn!("`{name}` cannot be read: {reason}");
-    }
+    unreadable::warn(&filled.unreadable);
     match filled.unreadable.len() {
         0 => Ok(()),
         count => {

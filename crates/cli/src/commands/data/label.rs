@@ -1,5 +1,6 @@
 //! `undertone data label`.
 
+use super::unreadable;
 use crate::failure::Failure;
 use crate::program::load_config;
 use crate::progress::Bar;
@@ -12,9 +13,6 @@ use undertone::phases::run::load_whisper;
 use undertone::phases::{Experiment, Labelled, label};
 use undertone::store::{StoreError, write_atomically};
 use undertone::transcribe::{TranscribeOptions, Transcriber};
-
-/// Number of unreadable recordings that are named.
-const NAMED: usize = 5;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -41,18 +39,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::BadInput(format!("`{}` exists: give another --out, or remove it", args.out.display())));
     }
     let device = experiment.open_device().map_err(Failure::bad_input)?;
-    let transcriber = transcriber(args, &experiment, &device)?;
+    let (transcriber, spellings) = transcriber(args, &experiment, &device)?;
     let mut list = String::new();
     let labelled = autocast(Compute::Auto.on(&device), || {
         let mut write = |row: Value| list.extend([row.to_string().as_str(), "\n"]);
-        label(&experiment, &transcriber, args.max_wer, &Bar::default(), &mut write).map_err(Failure::of_run)
+        label(&experiment, &transcriber, spellings.as_deref(), args.max_wer, &Bar::default(), &mut write)
+            .map_err(Failure::of_run)
     })?;
     let failed = |e: StoreError| Failure::Machine(format!("cannot write `{}`: {e}", args.out.display()));
     write_atomically(&args.out, list.as_bytes()).map_err(failed)?;
     report(args, &labelled)
 }
 
-fn transcriber(args: &Args, experiment: &Experiment, device: &Device) -> Result<Transcriber, Failure> {
+/// Returns the model that writes the texts, and its spelling map.
+fn transcriber(
+    args: &Args,
+    experiment: &Experiment,
+    device: &Device,
+) -> Result<(Transcriber, Option<Vec<u8>>), Failure> {
     let teacher = experiment.loss.distillation.as_ref().map(|distillation| &distillation.teacher);
     let model = args.model.as_ref().or(teacher).ok_or_else(|| {
         Failure::BadInput("there is no model to write the texts: give --model, or `loss.distillation.teacher`".into())
@@ -62,11 +66,15 @@ fn transcriber(args: &Args, experiment: &Experiment, device: &Device) -> Result<
     let data = &experiment.data;
     let [language, task] = [&data.language, &data.task].map(|word| is_multilingual.then_some(word.as_str()));
     let options = TranscribeOptions::plain(language, task);
-    Transcriber::new(whisper, device, options).map_err(Failure::bad_input)
+    let spellings = whisper.spellings().map(<[u8]>::to_vec);
+    Ok((Transcriber::new(whisper, device, options).map_err(Failure::bad_input)?, spellings))
 }
 
 fn report(args: &Args, labelled: &Labelled) -> Result<(), Failure> {
     let Labelled { written, differing, silent, unreadable, wer } = labelled;
+    if args.max_wer.is_some() && wer.is_none() {
+        tracing::warn!("--max-wer has no effect: no recording of the list has a text to compare with");
+    }
     let wer = wer.map_or(String::new(), |wer| format!("; WER {:.1} % against the texts of the list", 100.0 * wer));
     let mut left_out = Vec::new();
     if *differing > 0 {
@@ -78,9 +86,7 @@ fn report(args: &Args, labelled: &Labelled) -> Result<(), Failure> {
     }
     let left_out: String = left_out.into_iter().map(|text| format!(", {text}")).collect();
     say!("{}: {written} labelled{left_out}{wer}", args.out.display())?;
-    for (name, reason) in unreadable.iter().take(NAMED) {
-        tracing::warn!("`{name}` cannot be read: {reason}");
-    }
+    unreadable::warn(unreadable);
     match unreadable.len() {
         0 => Ok(()),
         count => Err(Failure::BadInput(format!("{count} of the recordings cannot be read, and are not in the list"))),
