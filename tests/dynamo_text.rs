@@ -141,6 +141,38 @@ fn assert_none_of_the_tasks(place: &Place) {
     assert_eq!(json("runs/four", "0")["own_share"].as_f64(), Some(share), "the same again");
 }
 
+/// With a large `router.words` a text belongs to the task whose training texts are written like it.
+fn assert_words_decide(place: &Place) {
+    let predict = |more: &[&str]| {
+        let line = ["predict", "--run", "runs/four", "--format", "json", "--set", "router.words=1000"];
+        place.run(&[&line, more].concat())
+    };
+    let pair: &[&str] = &["--text", "a b", "--context", "se and hello a b c d"];
+    for (text, task) in [(&["--text", "sad"][..], "tone"), (&["--text", "c d"], "turn"), (pair, "where")] {
+        let answer: Value = serde_json::from_str(predict(text).succeeded().stdout.trim()).expect("JSON");
+        assert_eq!(answer["task"], task, "{text:?}: {answer}");
+        assert!(answer["gates"][task] == 1.0 && answer["confidence"].as_f64() > Some(0.99), "{answer}");
+    }
+    // Evaluations ask the words, too, in training as afterwards.
+    let accuracy = |weight: &str| {
+        let eval = ["eval", "--run", "runs/four", "--split", "test", "--set", &format!("router.words={weight}")];
+        let scores: Value = serde_json::from_str(place.run(&eval).succeeded().stdout.trim()).expect("JSON");
+        scores["routing_accuracy"].as_f64().expect("a share")
+    };
+    assert!(accuracy("1000") > accuracy("0") && accuracy("1000") > 0.8, "{} {}", accuracy("1000"), accuracy("0"));
+    trained(place, &["--phase", "2", "--set", "run.overwrite=true", "--set", "router.words=1000"]);
+    let metrics = std::fs::read_to_string(place.path("runs/four/phase2/metrics.jsonl")).expect("metrics");
+    let untrained: Value = serde_json::from_str(metrics.lines().next().unwrap_or_default()).expect("JSON");
+    assert!(
+        untrained["routing_accuracy"].as_f64() > Some(0.8),
+        "a router before its first step chooses by words: {untrained}"
+    );
+    std::fs::remove_file(place.path("runs/four/phase2/words.safetensors")).expect("removed");
+    predict(pair).assert_refusal(&["`router.words`", "phase2", "--resume"]);
+    trained(place, &["--phase", "2", "--resume", "--set", "router.words=1000"]);
+    predict(pair).succeeded();
+}
+
 #[test]
 fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let place = place();
@@ -213,6 +245,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let routing = &compared["comparison"]["metrics"]["routing_accuracy"];
     assert_eq!((routing["difference"].as_f64(), routing["p_value"].as_f64()), (Some(0.0), Some(1.0)), "{compared}");
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
+    assert_words_decide(&place);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
         let refused = predict(odd);
         assert!(refused.status == Some(2) && refused.stderr.contains("--audio <AUDIO>"), "{refused:?}");

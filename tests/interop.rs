@@ -173,7 +173,7 @@ fn the_script_of_a_folder_answers_audio_as_predict_does() {
 fn the_script_of_a_folder_answers_texts_as_predict_does() {
     let Some(python) = python() else { return };
     let place = dynamo_text::place();
-    place.run(&["train", "--config", "text.yaml"]).succeeded();
+    place.run(&["train", "--config", "text.yaml", "--set", "router.words=2"]).succeeded();
     let context = "se and se and se hello and a b c d";
     let inputs: [&[&str]; 6] = [
         &["--text", "a bad row", "--task", "tone"],

@@ -42,5 +42,6 @@ pub mod text_decoder;
 mod tokenizer_file;
 pub mod whisper;
 mod whisper_backbone;
+pub mod word_counts;
 
 pub use folder::{FolderError, WrongSize, is_model_file, read_files};

@@ -41,6 +41,7 @@ pub const CHANGEABLE: &[&str] = &[
     "train.csv",
     "phases.3.lr",
     "phases.1.parallel",
+    "router.reject",
 ];
 
 /// Key with another value than the run was started with.

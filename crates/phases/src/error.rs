@@ -275,10 +275,15 @@ pub enum RunError {
     NoStage(PathBuf),
     /// The run did not record what its inputs are like.
     #[error(
-        "`router.reject` needs to know what the inputs of the tasks are like, and `{}` was trained by an earlier version: \
-         `train --phase all --resume` records it", .0.display()
+        "`{key}` needs to know what the inputs of the tasks are like, and `{}` was trained by an earlier version: \
+         `train --phase all --resume` records it", .stage.display()
     )]
-    NoKnownInputs(PathBuf),
+    NotRecorded {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Directory of the stage.
+        stage: PathBuf,
+    },
     /// The run has no task of this name.
     #[error("there is no task `{task}`: there is {known}")]
     NoSuchTask {

@@ -14,7 +14,7 @@ use std::fmt::{Debug, Display};
 ///     None => 1.0,
 /// });
 /// let target = Target::new(0.5f32, 1);
-/// let sample = TextSample { name: "line 1".into(), ids: vec![], type_ids: vec![], target };
+/// let sample = TextSample { name: "line 1".into(), text: "a text".into(), ids: vec![], type_ids: vec![], target };
 /// score.add(&sample, Some(&Answer::value(0.25f32)))?;
 /// assert_eq!(score.metric("mean_absolute_error"), Some(0.25));
 /// # Ok::<(), undertone_tasks::BoxError>(())

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use undertone_data::records::{Origin, RecordsError};
+use undertone_model::word_counts::PAIR;
 
 /// One row of tokens with its target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextSample {
     /// Name for display: file and line.
     pub name: String,
+    /// Text that it was made from, of a pair both with [`PAIR`] between. The windows of a context share it.
+    pub text: Arc<str>,
     /// Token ids, special ones included.
     pub ids: Vec<u32>,
     /// Token type of each token.
@@ -113,6 +116,11 @@ impl TaskRecord {
     }
 }
 
+/// Returns the text of a sample: a text, or those of a pair with [`PAIR`] between.
+pub(crate) fn joined(text: &str, pair: Option<&str>) -> Arc<str> {
+    pair.map_or_else(|| text.into(), |pair| format!("{text}{PAIR}{pair}").into())
+}
+
 impl TextSample {
     /// Makes a row of at most `length` tokens from a text or a pair without a target, and returns it with the number of
     /// tokens that did not fit.
@@ -127,7 +135,8 @@ impl TextSample {
         framer: &Framer,
     ) -> Result<(Self, usize), TextError> {
         let row = classify_features(framer, &[(text, pair)], length)?.remove(0);
-        Ok((Self { name, ids: row.ids, type_ids: row.type_ids, target: Target::unknown() }, row.cut))
+        let text = joined(text, pair);
+        Ok((Self { name, text, ids: row.ids, type_ids: row.type_ids, target: Target::unknown() }, row.cut))
     }
 }
 
@@ -183,7 +192,8 @@ impl TextDataset {
         let mut cut = Cut::default();
         let samples = records.into_iter().zip(rows).map(|(record, row)| {
             cut.inputs += usize::from(row.cut > 0);
-            TextSample { name: record.origin.to_string(), ids: row.ids, type_ids: row.type_ids, target: record.target }
+            let (name, text) = (record.origin.to_string(), joined(&record.text, record.pair.as_deref()));
+            TextSample { name, text, ids: row.ids, type_ids: row.type_ids, target: record.target }
         });
         let samples = samples.collect();
         Ok(Self::new(samples, cut))

@@ -102,7 +102,8 @@ pub(crate) fn origin() -> Origin {
 
 /// A sample of `length` tokens.
 pub(crate) fn sample(length: usize, target: Target) -> TextSample {
-    TextSample { name: "s".into(), ids: (3..3 + length as u32).collect(), type_ids: vec![0; length], target }
+    let ids = (3..3 + length as u32).collect();
+    TextSample { name: "s".into(), text: "a text".into(), ids, type_ids: vec![0; length], target }
 }
 
 /// Asserts that a head's loss over two samples, of six and four tokens, is the sum of their losses, and before training

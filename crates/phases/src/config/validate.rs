@@ -234,6 +234,9 @@ impl Experiment {
         if let Some(key) = self.first_given(&of_layers).filter(|_| router.hidden.is_empty()) {
             return refused(key, "`router.hidden` has no layers");
         }
+        if !self.model.backbone.is_text() && router.words > 0.0 {
+            return refused("router.words", "the model reads speech");
+        }
         // Without the tasks' losses phase 2 computes no gates.
         if let Some(key) = self.first_given(&["phases.2.gates"]).filter(|_| second.losses.task == 0.0) {
             return refused(key, "`phases.2.losses.task` is 0, so that nothing goes through them");

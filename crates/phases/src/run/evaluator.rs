@@ -177,7 +177,8 @@ impl Evaluator {
         let mut result = EvaluationResult::default();
         for batch in data.epoch(0, 0) {
             let mut batch = batch?;
-            if let Some(routing) = routing(model, &self.tap(model, &mut batch)?.0) {
+            let (tapped, _) = self.tap(model, &mut batch)?;
+            if let Some(routing) = model.routing(&tapped, &batch) {
                 result.routed.extend(routed(&routing, &batch.tasks));
             }
         }
@@ -212,16 +213,12 @@ impl Evaluator {
                 (Some(Gates::Each(even)), batch.tasks.clone())
             }
             RouterKind::Learned => {
-                let Some(routing) = routing(model, tapped) else { return own(batch.tasks.clone()) };
+                let Some(routing) = model.routing(tapped, batch) else { return own(batch.tasks.clone()) };
                 samples.extend(routed(&routing, &batch.tasks));
                 (Some(Gates::Each(routing.inference_gates(&self.router))), routing.choices())
             }
         }
     }
-}
-
-fn routing(model: &TaskModel, tapped: &Tapped) -> Option<Routing> {
-    model.router.as_ref().map(|router| router.forward(tapped.pooled()))
 }
 
 fn routed(routing: &Routing, tasks: &[usize]) -> Vec<RoutedSample> {

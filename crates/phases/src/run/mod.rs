@@ -52,6 +52,7 @@ mod text;
 mod text_data;
 mod together;
 mod trivial;
+mod words;
 mod worst;
 
 pub use analyze::{Report, analyze, evaluate_run};

@@ -1,16 +1,19 @@
 //! The network of a run: a backbone, with adapters, heads and router.
 
+use super::batch::{BatchInput, TaskBatch};
 use crate::AlignmentConfig;
 use burn::module::{Devices, Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Bool, Device, Tensor};
+use burn::tensor::{Bool, Device, Tensor, TensorData};
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::sync::Arc;
 use undertone_model::adaptable::{AdaptError, adapt, set_adapters_trainable};
 use undertone_model::adapters::{AdapterConfig, Gates};
 use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput};
 use undertone_model::layers::{Linear, mean_pool};
-use undertone_model::router::{Router, RouterConfig};
+use undertone_model::router::{Router, RouterConfig, Routing};
 use undertone_model::whisper::Whisper;
+use undertone_model::word_counts::WordCounts;
 use undertone_store::set_trainable;
 use undertone_tasks::{Answer, AnswerContext, BoxedHead, HeadConfig, HeadInput, TaskHead};
 use undertone_train::BoxError;
@@ -27,6 +30,8 @@ pub struct TaskModel {
     pub router: Option<Router>,
     /// Alignment heads, used in training only.
     pub alignment: AlignmentHeads,
+    /// How the texts of the tasks are written, and its weight beside the router.
+    words: Option<(Arc<WordCounts>, f64)>,
     tap: usize,
     adapters: usize,
     /// Whether this is a fine-tuned backbone, whose parameter paths differ.
@@ -148,7 +153,7 @@ impl TaskModel {
         }
         let heads = heads.iter().map(|config| head(&backbone, config, device)).collect();
         let (alignment, adapters) = (AlignmentHeads::none(), adapters.len());
-        Ok(Self { backbone, heads, router: None, alignment, tap, adapters, plain: false })
+        Ok(Self { backbone, heads, router: None, alignment, words: None, tap, adapters, plain: false })
     }
 
     /// Returns a model for fine-tuning a backbone. Its parameters stay trained or frozen as they are. Its tap is behind all
@@ -157,12 +162,18 @@ impl TaskModel {
         let is_whisper = backbone.downcast_ref::<Whisper>().is_some();
         let backbone = if is_whisper { backbone.renamed("whisper") } else { backbone };
         let (alignment, tap) = (AlignmentHeads::none(), backbone.block_count());
-        Self { backbone, heads: Vec::new(), router: None, alignment, tap, adapters: 0, plain: true }
+        Self { backbone, heads: Vec::new(), router: None, alignment, words: None, tap, adapters: 0, plain: true }
     }
 
     /// Adds a newly initialised router over all heads.
     pub fn with_router(mut self, config: &RouterConfig, device: &Device) -> Self {
         self.router = Some(config.init(self.backbone.d_model(), self.heads.len(), device));
+        self
+    }
+
+    /// Lets the router's choice depend on how a text is written, too, with this weight.
+    pub fn with_words(mut self, words: WordCounts, weight: f64) -> Self {
+        self.words = Some((Arc::new(words), weight));
         self
     }
 
@@ -238,6 +249,17 @@ impl TaskModel {
     pub fn tap(&self, input: BackboneInput, padding: Tensor<2, Bool>) -> Result<Tapped, WrongInput> {
         let x = self.backbone.embed(input, &padding)?;
         Ok(Tapped { states: self.backbone.forward_blocks(x, 0..self.tap, &padding, None), padding })
+    }
+
+    /// Returns the router's choice for a batch at the tap; `None` without a router.
+    pub fn routing(&self, tapped: &Tapped, batch: &TaskBatch) -> Option<Routing> {
+        let routing = self.router.as_ref()?.forward(tapped.pooled());
+        let Some(((words, weight), BatchInput::Text(texts))) = self.words.as_ref().zip(Some(&batch.input)) else {
+            return Some(routing);
+        };
+        let evidence: Vec<f32> = texts.samples.iter().flat_map(|sample| words.evidence(&sample.text)).collect();
+        let evidence = Tensor::from_data(TensorData::new(evidence, routing.logits.dims()), &routing.logits.device());
+        Some(routing.with_evidence(evidence.mul_scalar(*weight)))
     }
 
     /// Computes the backbone's last states.

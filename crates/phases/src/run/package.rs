@@ -5,11 +5,12 @@
 use super::card::{METRICS, card_of_tasks};
 use super::checksum::BackboneChecksum;
 use super::folder::{self, copy_file};
-use super::known::{self, INPUTS};
+use super::known::INPUTS;
 use super::newest::newest_routed;
 use super::phase::Phase;
 use super::pretrained::Pretrained;
 use super::spec::{StageSpec, stages};
+use super::words::WORDS;
 use crate::config::{BACKBONE, CONFIG, ModelSource};
 use crate::{Experiment, ModelConfig, RunError};
 use burn::tensor::Device;
@@ -84,7 +85,7 @@ fn copy_stage(
     folder::copy(&stage.best(), &place.join("best"), &packaged.model.to_string(), checksum)?;
     // Runs of earlier versions have no score beside their model.
     let scores = [METRICS, "best/score.json"].into_iter().filter(|file| stage.directory.join(file).exists());
-    let inputs = known::path(stage).exists().then_some(INPUTS);
+    let inputs = [INPUTS, WORDS].into_iter().filter(|file| stage.directory.join(file).exists());
     let mut files = std::iter::once("summary.json").chain(scores).chain(inputs);
     files.try_for_each(|file| copy_file(&stage.directory.join(file), &place.join(file)))
 }

@@ -489,16 +489,20 @@ class Router(Network):
         super().__init__(weights)
         self.config = config
 
-    def route(self, pooled):
-        """Index of the most probable task, gates, and confidence."""
+    def route(self, pooled, evidence=None):
+        """Index of the most probable task, gates, and confidence. `evidence` adds to the logits of the tasks."""
         x = pooled
         activation = {"relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh}[self.config["activation"]]
         for i in range(len(self.config["hidden"])):
             x = self.linear(f"layers.{i}.linear", x)
             x = activation(self.norm(f"layers.{i}.norm", x) if self.config["layer_norm"] else x)
         temperature = self.weights["log_temperature"].exp() + self.config["temperature_floor"]
-        probabilities = (self.linear("gate", x) / temperature).softmax(-1)
-        confidence = float(self.linear("confidence", x).sigmoid())
+        logits = self.linear("gate", x) / temperature
+        if evidence is not None:
+            logits = logits + self.config["words"] * evidence
+        probabilities = logits.softmax(-1)
+        # The learned confidence is of a choice without other evidence.
+        confidence = float(self.linear("confidence", x).sigmoid() if evidence is None else probabilities.max())
         return int(probabilities.argmax()), self.gates_of(probabilities, confidence).tolist(), confidence
 
     def gates_of(self, probabilities, confidence):
@@ -514,6 +518,31 @@ class Router(Network):
             kept = probabilities * (probabilities >= least)
             return kept / kept.sum()
         return F.one_hot(probabilities.argmax(), count).float()
+
+
+class WordCounts:
+    """How the texts of the tasks are written: naive Bayes over hashed words and pieces of words."""
+
+    def __init__(self, weights):
+        self.logarithms = weights["logarithms"].double()
+
+    def evidence(self, text, context):
+        """Logit of each task for a text, or a text with a context."""
+        pieces = 3 * ["\1" if context is None else "\2"]
+        for word in f"{text} {context or ''}".split():
+            spaced = f" {word} "
+            pieces += [spaced[i : i + n] for n in (1, 2, 3) for i in range(len(spaced) - n + 1)] + [word]
+        rows = [fnv(piece.encode()) % len(self.logarithms) for piece in pieces[:4096]]
+        sums = self.logarithms[rows].sum(0)
+        return ((sums - sums.mean()) / math.sqrt(len(rows))).float()
+
+
+def fnv(data):
+    """FNV-1a hash of bytes, 32 bits."""
+    hash = 0x811C9DC5
+    for byte in data:
+        hash = (hash ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return hash
 
 
 class KnownInputs:
@@ -579,6 +608,9 @@ class Dynamo:
         # Folders of earlier versions have none.
         path = model.parent / "inputs.safetensors"
         self.known = KnownInputs(read_weights(path)) if path.exists() else None
+        self.words = None
+        if self.router and experiment["router"].get("words", 0) > 0:
+            self.words = WordCounts(read_weights(model.parent / "words.safetensors"))
 
     def load_backbone(self, path):
         """Trained weights in place of the backbone's."""
@@ -617,11 +649,11 @@ class Dynamo:
         """States for the stream at the tap, with the adapters at their gates."""
         return self.backbone.finish(self.blocks(tapped, self.tap, self.backbone.block_count))
 
-    def decide(self, tapped, count, task):
+    def decide(self, tapped, count, task, evidence=None):
         """Task that answers, and the router's gates and confidence where it is asked. Sets the backbone's gates."""
         if task is None and self.router and len(self.tasks) > 1:
             pooled = tapped[0, :count].mean(0)
-            chosen, gates, confidence = self.router.route(pooled)
+            chosen, gates, confidence = self.router.route(pooled, evidence)
             self.backbone.gates = gates
             share = self.known.own_share(pooled) if self.known else None
             is_none = share is not None and share < self.router.config.get("reject", 0)
@@ -655,7 +687,8 @@ class Dynamo:
         if self.backbone.reads != "text":
             raise DynamoError("the model reads audio: give a file with --audio")
         tapped, count = self.tapped(self.backbone.encode(text, context, self.backbone.longest))
-        chosen, routed = self.decide(tapped, count, task)
+        evidence = self.words.evidence(text, context) if self.words else None
+        chosen, routed = self.decide(tapped, count, task, evidence)
         kind = self.heads[chosen][1]["type"]
         if kind not in ("classify", "span", "tag", "seq2seq"):
             raise DynamoError(f"the head of task `{chosen}` is of type `{kind}`: use `undertone predict`")

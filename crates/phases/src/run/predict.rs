@@ -84,7 +84,7 @@ impl Predictor {
         let (_, stage) = routed.ok_or_else(|| RunError::NoRouter(experiment.directory()))?;
         let known = known::read(&known::path(&stage), model.backbone.d_model())?;
         if known.is_none() && experiment.router.reject > 0.0 {
-            return Err(RunError::NoKnownInputs(stage.directory));
+            return Err(RunError::NotRecorded { key: "router.reject", stage: stage.directory });
         }
         Ok(Self { known, ..Self::of(setup, model, experiment.tasks.clone())? })
     }
@@ -155,7 +155,7 @@ impl Predictor {
             };
             let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;
             let tapped = self.tap(&mut batch)?;
-            let decision = self.decide(&tapped);
+            let decision = self.decide(&tapped, &batch);
             let text = self.answers(&tapped, &decision, &batch)?.remove(0).as_str().to_owned();
             Ok(Prediction { start, ..self.prediction(decision, text) })
         });
@@ -173,7 +173,8 @@ impl Predictor {
         let backbone = self.setup.pretrained.text().ok_or(no_text)?;
         let (name, longest) = (user_input_origin().to_string(), backbone.max_tokens);
         let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
-        let decision = self.decide(&self.tap(&mut self.batch(vec![SampleInput::Text(row)])?)?);
+        let mut asked = self.batch(vec![SampleInput::Text(row)])?;
+        let decision = self.decide(&self.tap(&mut asked)?, &asked);
         let config = &self.tasks[decision.task];
         let typed = UserInput { text, context };
         let read = config.head.user_samples(&typed, &backbone.framer).map_err(|error| match error {
@@ -209,15 +210,14 @@ impl Predictor {
     }
 
     /// Returns the task for the first row of a batch, and its gates.
-    fn decide(&self, tapped: &Tapped) -> Decision {
-        let Some(router) = &self.model.router else { return Decision { task: 0, routed: None } };
-        let pooled = tapped.pooled();
+    fn decide(&self, tapped: &Tapped, batch: &TaskBatch) -> Decision {
+        let Some(routing) = self.model.routing(tapped, batch) else { return Decision { task: 0, routed: None } };
         let first = |known: &KnownInputs| {
-            let values: Vec<f32> = undertone_ops::read(pooled.clone().narrow(0, 0, 1));
+            let values: Vec<f32> = undertone_ops::read(tapped.pooled().narrow(0, 0, 1));
             known.own_share(&values)
         };
         let own_share = self.known.as_ref().map(first);
-        let routing = router.forward(pooled).among(&self.among);
+        let routing = routing.among(&self.among);
         let gates = routing.inference_gates(&self.setup.experiment.router).narrow(0, 0, 1);
         let confidence = routing.confidences().into_data().iter::<f32>().next().unwrap_or_default();
         Decision { task: routing.choices()[0], routed: Some((gates, confidence, own_share)) }

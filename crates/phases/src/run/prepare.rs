@@ -4,6 +4,7 @@ use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
 use super::setup::Setup;
 use super::spec::StageSpec;
+use super::words;
 use crate::config::CONFIG;
 use crate::memory::run_settings;
 use crate::run_directory::{RunDirectory, STAGE, has_learned, is_occupied, record_changes};
@@ -46,6 +47,12 @@ impl Setup {
         // Heads of registered kinds may use Burn's own initializers.
         self.device.seed(seed);
         let mut model = stage.model(self)?.with_gradient_checkpointing(config.gradient_checkpointing.every());
+        let weight = self.experiment.router.words;
+        if weight > 0.0
+            && let Some(words) = words::count(stage, self)?
+        {
+            model = model.with_words(words, weight);
+        }
         if self.experiment.data.cache.what() == CacheWhat::Encoder
             && let Some(adapted) = model.adapted_block()
         {

@@ -8,6 +8,7 @@ use super::order::TaskOrder;
 use super::phase::Phase;
 use super::setup::Setup;
 use super::spec::{Layout, SampleOrder, StageSpec, stages};
+use super::words;
 use crate::skipped::SkipRecord;
 use crate::{ConfigError, RunError, Split};
 use burn::module::Module;
@@ -120,6 +121,10 @@ impl StageSpec {
             load_backbone(&mut model, &best)?;
         }
         load_router(&mut model, &self.description, &best)?;
+        let weight = setup.experiment.router.words;
+        if weight > 0.0 && self.is_routed() {
+            model = model.with_words(words::read(&self.directory, self.tasks.len())?, weight);
+        }
         Ok(model)
     }
 

@@ -7,6 +7,7 @@ use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
 use super::setup::Setup;
 use super::spec::{StageKind, StageSpec, stages};
+use super::words;
 use crate::config::{CONFIG, Parallel, TaskConfig};
 use crate::run_directory::{RunDirectory, STAGE, check_changes, has_learned, is_occupied, named, record, recorded};
 use crate::{Experiment, RunError, Session, Split};
@@ -239,7 +240,7 @@ fn train_stage(
         if session.resume && stage.is_finished(setup)? {
             // Those of earlier versions have none.
             if session.process_group.is_main_process() {
-                known::record(stage, setup)?;
+                record_inputs(stage, setup)?;
             }
             return Ok(StageOutcome { directory, summary: None });
         }
@@ -256,9 +257,15 @@ fn train_stage(
     let summary = session.process_group.all_ok(prepared.train())?;
     if summary.completed {
         let is_main = session.process_group.is_main_process();
-        session.process_group.all_ok(if is_main { known::record(stage, setup) } else { Ok(()) })?;
+        session.process_group.all_ok(if is_main { record_inputs(stage, setup) } else { Ok(()) })?;
     }
     Ok(StageOutcome { directory, summary: Some(summary) })
+}
+
+/// Records what the inputs of a finished stage with a router are like.
+fn record_inputs(stage: &StageSpec, setup: &Setup) -> Result<(), RunError> {
+    words::record(stage, setup)?;
+    known::record(stage, setup)
 }
 
 /// Trains independent stages, each on one rank that takes the steps of a single process, or on several ranks if there

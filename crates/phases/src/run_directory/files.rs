@@ -7,7 +7,7 @@ use undertone_store::{DirectoryLock, is_temporary};
 
 /// Files that a run or one of its stages writes into its directory, without the model files in [`BEST`]. `*` stands for
 /// any letters, `#` for digits.
-const WRITTEN: [&str; 33] = [
+const WRITTEN: [&str; 34] = [
     "config.yaml",
     "config.#.yaml",
     "stage.yaml",
@@ -19,6 +19,7 @@ const WRITTEN: [&str; 33] = [
     "bad_samples.json",
     "summary.json",
     "inputs.safetensors",
+    "words.safetensors",
     "events.out.tfevents.#.undertone",
     "metrics.json",
     "analysis.json",

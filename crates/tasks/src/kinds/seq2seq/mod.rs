@@ -118,6 +118,7 @@ impl TaskKind for Seq2seqConfig {
             cut.targets += usize::from(row.target_cut > 0);
             TextSample {
                 name: record.origin.to_string(),
+                text: record.source.as_str().into(),
                 ids: row.source,
                 type_ids: row.source_type_ids,
                 target: WrittenTarget { source: record.source, tokens: row.target, text: record.target }.target(),

@@ -20,7 +20,7 @@ pub struct WrittenTarget {
 /// has its own tokenizer.
 pub fn spoken(name: &str, text: &str) -> TextSample {
     let target = WrittenTarget { source: String::new(), tokens: Vec::new(), text: text.to_owned() };
-    TextSample { name: name.to_owned(), ids: Vec::new(), type_ids: Vec::new(), target: Target::new(target, 0) }
+    TextSample { name: name.to_owned(), text: "".into(), ids: vec![], type_ids: vec![], target: Target::new(target, 0) }
 }
 
 impl WrittenTarget {

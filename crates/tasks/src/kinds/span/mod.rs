@@ -9,6 +9,7 @@ pub use score::{SpanAnswer, SpanTarget};
 pub use windows::{SpanWindow, WindowConfig, span_windows};
 
 use crate::packed::{packed_numbers, unpacked_numbers};
+use crate::sample::joined;
 use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadConfig, HeadInput, HostArrays,
     KindMetric, ReadError, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset, TextError, TextSample,
@@ -76,11 +77,13 @@ impl SpanConfig {
     /// Makes the samples of questions: one per window.
     fn samples(&self, records: Vec<SpanRecord>, framer: &Framer) -> Result<Vec<TextSample>, TextError> {
         let windows = span_windows(framer, &records, &self.window())?;
+        let texts: Vec<Arc<str>> = records.iter().map(|r| joined(&r.question, Some(&r.context))).collect();
         let records: Vec<Arc<SpanRecord>> = records.into_iter().map(Arc::new).collect();
         let samples = windows.into_iter().map(|window| {
             let record = records[window.record].clone();
             TextSample {
                 name: record.origin.to_string(),
+                text: texts[window.record].clone(),
                 ids: window.ids.clone(),
                 type_ids: window.type_ids.clone(),
                 target: Target::new(SpanTarget { window, record }, 1),

@@ -79,6 +79,7 @@ impl TagConfig {
             let decisions = row.labels.iter().filter(|label| **label >= 0).count();
             TextSample {
                 name: record.origin.to_string(),
+                text: record.words.join(" ").into(),
                 ids: row.ids.clone(),
                 type_ids: row.type_ids.clone(),
                 target: Target::new(TagTarget { features: row, tags: record.tags }, decisions),
