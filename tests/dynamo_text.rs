@@ -131,12 +131,21 @@ fn assert_none_of_the_tasks(place: &Place) {
     assert!(share > 0.0 && share <= 1.0 && own["none"] == false, "{own}");
     let none = json("runs/four", &format!("{}", (share + 1e-6).min(0.999_999)));
     assert_eq!((none["none"].as_bool(), none["own_share"].as_f64()), (Some(share < 0.999_999), Some(share)), "{none}");
+    place.write("others.txt", "se se se se se se\n\nname name and name\n");
+    let analyze = |others: &str| place.run(&["analyze", "--run", "runs/four", "--others", others]);
+    let table = analyze("others.txt").succeeded().stdout;
+    assert!(table.contains("and 2 of others.txt: area under the ROC curve") && table.contains("0.05 |"), "{table}");
+    place.write("empty.txt", " \n");
+    for odd in ["empty.txt", "missing.txt"] {
+        analyze(odd).assert_refusal(&[odd]);
+    }
     // A run that was trained before does not know its inputs until it is told to record them.
     for phase in ["phase2", "phase3"] {
         std::fs::remove_file(place.path(&format!("runs/four/{phase}/inputs.safetensors"))).expect("removed");
     }
     assert_eq!(json("runs/four", "0")["own_share"], Value::Null);
     predict("runs/four", "0.1", "text").assert_refusal(&["phase3", "--resume"]);
+    analyze("others.txt").assert_refusal(&["`--others`", "--resume"]);
     trained(place, &["--phase", "all", "--resume"]);
     assert_eq!(json("runs/four", "0")["own_share"].as_f64(), Some(share), "the same again");
 }

@@ -284,6 +284,9 @@ pub enum RunError {
         /// Directory of the stage.
         stage: PathBuf,
     },
+    /// There are no inputs of none of the tasks.
+    #[error("`{}` has no input: give a file with a text on each line, or for speech a recording or a folder of recordings", .0.display())]
+    NoOthers(PathBuf),
     /// The run has no task of this name.
     #[error("there is no task `{task}`: there is {known}")]
     NoSuchTask {

@@ -52,7 +52,7 @@ pub(super) fn record(stage: &StageSpec, setup: &Setup) -> Result<(), RunError> {
 }
 
 /// Returns the router's inputs for the first samples of an epoch, with their tasks.
-fn pooled(
+pub(super) fn pooled(
     model: &TaskModel,
     batches: &TaskLoader,
     most: usize,

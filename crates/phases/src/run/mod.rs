@@ -32,6 +32,7 @@ mod newest;
 mod objective;
 mod offer;
 mod order;
+mod others;
 mod package;
 mod phase;
 mod predict;
@@ -73,6 +74,7 @@ pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedP
 pub use objective::{StageBatches, TaskObjective};
 pub use offer::Offer;
 pub use order::TaskOrder;
+pub use others::{Others, Rejected, tell_others};
 pub use package::package;
 pub use phase::{Baseline, Phase};
 pub use predict::{Prediction, Predictor, Routed};

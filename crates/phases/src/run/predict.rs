@@ -26,15 +26,15 @@ use undertone_transcribe::{Reading, TranscribeError};
 
 /// Trained model of a run for predictions: with all tasks and the router that chooses among them, or with one task.
 pub struct Predictor {
-    setup: Setup,
-    model: TaskModel,
+    pub(super) setup: Setup,
+    pub(super) model: TaskModel,
     collate: TaskCollate,
     /// Tasks of the run.
     tasks: Vec<TaskConfig>,
     /// Indices of those that the router chooses among.
     among: Vec<usize>,
     /// What the inputs of all tasks are like.
-    known: Option<KnownInputs>,
+    pub(super) known: Option<KnownInputs>,
 }
 
 /// Answer, with its task and routing.
@@ -136,23 +136,8 @@ impl Predictor {
     /// # Errors
     /// When the backbone reads text.
     pub fn samples(&self, name: &str, samples: &[f32]) -> Result<Vec<Prediction>, RunError> {
-        let speech = self.speech()?;
-        let prompt = speech.tokenizer.prompt(None, None).map_err(TranscribeError::from)?;
-        let answers = pieces(speech, samples)?.into_iter().map(|piece| {
-            let start = piece.start as f64 / f64::from(audio::SAMPLE_RATE);
-            let mut tokens = prompt.clone();
-            tokens.extend(speech.tokenizer.end());
-            let sample = SpeechSample {
-                name: name.to_owned(),
-                heard: SampleAudio::Audio(samples[piece].to_vec()),
-                states: None,
-                text: String::new(),
-                prompt: prompt.len(),
-                tokens,
-                alignment: None,
-                columns: BTreeMap::new(),
-                draw: 0,
-            };
+        let answers = self.pieces(name, samples)?.into_iter().map(|(start, sample)| {
+            let start = start as f64 / f64::from(audio::SAMPLE_RATE);
             let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;
             let tapped = self.tap(&mut batch)?;
             let decision = self.decide(&tapped, &batch);
@@ -194,16 +179,39 @@ impl Predictor {
         Ok(self.prediction(decision, said))
     }
 
+    /// Cuts audio into samples that fit the window, each with the index of its first value.
+    pub(super) fn pieces(&self, name: &str, samples: &[f32]) -> Result<Vec<(usize, SpeechSample)>, RunError> {
+        let speech = self.speech()?;
+        let prompt = speech.tokenizer.prompt(None, None).map_err(TranscribeError::from)?;
+        let mut tokens = prompt.clone();
+        tokens.extend(speech.tokenizer.end());
+        let sample = |piece: Range<usize>| {
+            let sample = SpeechSample {
+                name: name.to_owned(),
+                heard: SampleAudio::Audio(samples[piece.clone()].to_vec()),
+                states: None,
+                text: String::new(),
+                prompt: prompt.len(),
+                tokens: tokens.clone(),
+                alignment: None,
+                columns: BTreeMap::new(),
+                draw: 0,
+            };
+            (piece.start, sample)
+        };
+        Ok(pieces(speech, samples)?.into_iter().map(sample).collect())
+    }
+
     fn speech(&self) -> Result<&SpeechBackbone, RunError> {
         self.setup.pretrained.speech().ok_or(RunError::Modality("text: give it with --text"))
     }
 
-    fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, RunError> {
+    pub(super) fn batch(&self, inputs: Vec<SampleInput>) -> Result<TaskBatch, RunError> {
         let items = inputs.into_iter().map(|input| TaskSample { task: 0, input }).collect();
         self.collate.collate(items).map_err(RunError::Evaluate)
     }
 
-    fn tap(&self, batch: &mut TaskBatch) -> Result<Tapped, RunError> {
+    pub(super) fn tap(&self, batch: &mut TaskBatch) -> Result<Tapped, RunError> {
         let (input, padding) = input(batch, 0, &self.setup.device);
         let input = input.ok_or_else(|| RunError::Evaluate("a batch without rows was asked for".into()))?;
         self.model.tap(input, padding).map_err(|error| RunError::Evaluate(error.into()))

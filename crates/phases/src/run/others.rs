@@ -1,0 +1,131 @@
+//! How well a run tells inputs of its tasks from those of none.
+
+use super::batch::SampleInput;
+use super::known::pooled;
+use super::predict::Predictor;
+use crate::{Experiment, RunError, Split};
+use std::path::{Path, PathBuf};
+use undertone_data::audio::{self, EXTENSIONS};
+use undertone_model::known_inputs::KnownInputs;
+use undertone_tasks::{TextSample, user_input_origin};
+use undertone_transcribe::TranscribeError;
+
+/// Inputs of none of a run's tasks beside those of its tasks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Others {
+    /// Number of inputs of the tasks.
+    pub own: usize,
+    /// Number of other inputs.
+    pub others: usize,
+    /// Area under the ROC curve: the probability that another input is less like the tasks than one of theirs. At 0.5
+    /// nothing is told.
+    pub area: f64,
+    /// Shares that some values of `router.reject` take for inputs of none of the tasks.
+    pub rejected: Vec<Rejected>,
+}
+
+/// Shares of inputs that a value of `router.reject` takes for inputs of none of the tasks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rejected {
+    /// Value of the key.
+    pub reject: f64,
+    /// Share of the tasks' own inputs.
+    pub own: f64,
+    /// Share of the other inputs.
+    pub others: f64,
+}
+
+/// Values of `router.reject` that are tried.
+const TRIED: [f64; 3] = [0.01, 0.05, 0.1];
+
+/// Compares a split of a run's data with inputs of none of its tasks: a file with a text on each line, a recording, or a
+/// folder of recordings.
+///
+/// # Errors
+/// When the run has no router or did not record what its inputs are like, or when data cannot be read.
+pub fn tell_others(experiment: &Experiment, split: Split, others: &Path) -> Result<Others, RunError> {
+    let predictor = Predictor::load(experiment)?;
+    let known = predictor.known()?;
+    let batches = predictor.setup.evaluation_batches(&experiment.tasks, split)?;
+    let own = pooled(&predictor.model, &batches, usize::MAX, &predictor.setup)?;
+    let own: Vec<f64> = own.iter().map(|(input, _)| known.own_share(input)).collect();
+    let shares = predictor.shares(known, others)?;
+    if shares.is_empty() || own.is_empty() {
+        return Err(RunError::NoOthers(others.to_owned()));
+    }
+    let below =
+        |shares: &[f64], limit: f64| shares.iter().filter(|share| **share < limit).count() as f64 / shares.len() as f64;
+    let rejected = TRIED.map(|reject| Rejected { reject, own: below(&own, reject), others: below(&shares, reject) });
+    Ok(Others { own: own.len(), others: shares.len(), area: area(&own, shares), rejected: rejected.into() })
+}
+
+/// Returns the probability that one of `low` is below one of `high`; equal ones count half.
+fn area(high: &[f64], mut low: Vec<f64>) -> f64 {
+    low.sort_by(f64::total_cmp);
+    let wins = |own: &f64| low.partition_point(|other| other < own) + low.partition_point(|other| other <= own);
+    high.iter().map(wins).sum::<usize>() as f64 / (2 * high.len() * low.len()) as f64
+}
+
+impl Predictor {
+    fn known(&self) -> Result<&KnownInputs, RunError> {
+        let directory = || self.setup.experiment.directory();
+        self.known.as_ref().ok_or_else(|| RunError::NotRecorded { key: "--others", stage: directory() })
+    }
+
+    /// Returns the share of the tasks' own inputs that are as unlike the tasks as each input in a file or folder.
+    fn shares(&self, known: &KnownInputs, path: &Path) -> Result<Vec<f64>, RunError> {
+        let mut shares = Vec::new();
+        let mut add = |input: SampleInput| {
+            let mut batch = self.batch(vec![input])?;
+            let values: Vec<f32> = undertone_ops::read(self.tap(&mut batch)?.pooled());
+            shares.push(known.own_share(&values));
+            Ok::<(), RunError>(())
+        };
+        match self.setup.pretrained.text() {
+            Some(text) => {
+                let lines = std::fs::read_to_string(path).map_err(RunError::of_file("read", path))?;
+                for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+                    let name = user_input_origin().to_string();
+                    let (row, _) = TextSample::plain(name, line, None, text.max_tokens, &text.framer)?;
+                    add(SampleInput::Text(row))?;
+                }
+            }
+            None => {
+                for file in recordings(path)? {
+                    let samples = audio::load(&file).map_err(TranscribeError::from)?;
+                    let pieces = self.pieces(&file.display().to_string(), &samples)?;
+                    pieces.into_iter().try_for_each(|(_, sample)| add(SampleInput::Speech(sample)))?;
+                }
+            }
+        }
+        Ok(shares)
+    }
+}
+
+/// Returns a recording, or those of a folder in the order of their names.
+fn recordings(path: &Path) -> Result<Vec<PathBuf>, RunError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let files = entries.map_err(RunError::of_file("read", path))?.into_iter().map(|entry| entry.path());
+    let is_audio = |file: &PathBuf| {
+        file.extension().is_some_and(|own| EXTENSIONS.iter().any(|known| own.eq_ignore_ascii_case(known)))
+    };
+    let mut files: Vec<PathBuf> = files.filter(is_audio).collect();
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn area_is_the_share_of_pairs_in_order() {
+        assert_eq!(area(&[0.5, 0.6], vec![0.1, 0.2, 0.3]), 1.0);
+        assert_eq!(area(&[0.1], vec![0.5, 0.6]), 0.0);
+        assert_eq!(area(&[0.2, 0.4], vec![0.4, 0.1]), (1.0 + 1.5) / 4.0);
+        assert_eq!(area(&[0.3; 5], vec![0.3; 7]), 0.5);
+    }
+}
