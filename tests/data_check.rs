@@ -91,7 +91,7 @@ fn clean_data_has_nothing_wrong_with_it() {
         (Some(0), Some(0))
     );
     let train = &report["splits"][0]["sources"][0];
-    assert_eq!((&train["samples"], &train["heard"], &train["seconds"]["total"]), (&3.into(), &3.into(), &3.0.into()));
+    assert_eq!((&train["samples"], &train["decoded"], &train["seconds"]["total"]), (&3.into(), &3.into(), &3.0.into()));
     // Start, language, task and no times, then the letters.
     assert_eq!((&train["tokens"]["least"], &train["tokens"]["most"]), (&6.0.into(), &8.0.into()));
     assert_eq!((&train["token_limit"], &train["languages"]["en"]), (&56.into(), &3.into()));
@@ -252,7 +252,7 @@ fn audio_that_sounds_wrong_is_named() {
         let unheard = with_rows(&[("odd.wav", wav(&audio))], r#"{"audio": "odd.wav", "text": "A"}"#, &["--no-audio"]);
         assert_eq!(problems(&unheard.1, "warning"), [], "nobody listened");
     }
-    // Where nothing is said nothing is to be heard.
+    // Where nothing is said nothing is to be decoded.
     let (outcome, report) = with_rows(&[("odd.wav", wav(&[0.0; 16_000]))], r#"{"audio": "odd.wav", "text": ""}"#, &[]);
     assert_eq!((problems(&report, "warning"), problems(&report, "note")), (vec![], vec![("empty".to_owned(), 1)]));
     assert_eq!(outcome.status, Some(0));
@@ -435,7 +435,7 @@ fn real_recordings_have_nothing_that_fails() {
     place.write("en.yaml", format!("model: {{path: {}}}\ndata: {{train: {data}, valid: {data}}}\n", model.display()));
     place.run(&["data", "check", "--config", "en.yaml", "--json", "check.json"]).succeeded();
     let report: Value = serde_json::from_slice(&std::fs::read(place.path("check.json")).expect("read")).expect("JSON");
-    assert_eq!(report["splits"][0]["sources"][0]["heard"], 29);
+    assert_eq!(report["splits"][0]["sources"][0]["decoded"], 29);
     // What is judged by is what was trained on.
     assert_eq!((&report["leaks"][0]["kind"], &report["leaks"][0]["count"]), (&"audio".into(), &29.into()));
 }

@@ -125,6 +125,8 @@ fn what_cannot_be_searched_is_refused_before_anything_is_trained() {
     let place = place();
     for (more, culprits) in [
         (vec!["--lr", "--keep-batch", "--steps", "8"], vec!["8 steps are too few", "16"]),
+        // Before the search for the batch, which takes minutes.
+        (vec!["--lr", "--steps", "8"], vec!["8 steps are too few", "16"]),
         (vec!["--lr", "--keep-batch", "--rates", "1e-3"], vec!["at least two", "0.001"]),
         (vec!["--lr", "--keep-batch", "--rates", "1e-3,-1"], vec!["above 0"]),
         (vec!["--lr", "--keep-batch", "--task", "a"], vec!["`--task`", "tasks"]),

@@ -2,11 +2,12 @@
 
 apt-get install asterisk-core-sounds-en-g722 asterisk-core-sounds-en
 pip install av numpy soundfile
-python prompts.py OUT [--minutes 10] [--clips 200] [--noise 20]
+python prompts.py OUT [--minutes 10] [--clips 200] [--noise 20] [--codec gsm]
 
 Writes OUT/clips/*.wav with OUT/clips/manifest.csv, OUT/long.wav, and OUT/long.json: for each prompt in long.wav its text, and
 where it begins and ends, in seconds. Prompts are separated by pauses of 0.3 to 2 seconds, drawn with a seed. --noise adds pink
-noise to long.wav, so many dB below the speech.
+noise to long.wav, so many dB below the speech. --codec gsm takes the recordings of asterisk-core-sounds-en-gsm: 8 kHz, as a mobile
+telephone sends them. The column `kind` of the list is what a prompt is about, by the first word of its name: vm, conf, queue, ...
 """
 
 import argparse
@@ -23,32 +24,33 @@ import soundfile
 
 SOUNDS = Path("/usr/share/asterisk/sounds/en_US_f_Allison")
 TEXTS = Path("/usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz")
-RATE = 16000
+RATES = {"g722": 16000, "gsm": 8000}
 
 
 def decoded(path):
-    with av.open(str(path), format="g722") as container:
+    with av.open(str(path), format=path.suffix[1:]) as container:
         frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
     return np.concatenate(frames).astype(np.float32) / 32768
 
 
-def trimmed(audio):
+def trimmed(audio, rate):
     """Without the silence around it: frames of 10 ms more than 40 dB below the loudest."""
-    frames = audio[: len(audio) // 160 * 160].reshape(-1, 160)
+    size = rate // 100
+    frames = audio[: len(audio) // size * size].reshape(-1, size)
     levels = np.sqrt((frames**2).mean(axis=1) + 1e-12)
     loud = np.flatnonzero(levels > levels.max() * 0.01)
-    return audio[loud[0] * 160 : (loud[-1] + 1) * 160]
+    return audio[loud[0] * size : (loud[-1] + 1) * size]
 
 
-def prompts():
+def prompts(codec):
     for line in gzip.open(TEXTS, "rt", encoding="utf-8", errors="replace"):
         name, _, text = line.strip().partition(":")
         text = text.strip()
-        path = SOUNDS / f"{name}.g722"
+        path = SOUNDS / f"{name}.{codec}"
         # Notes in brackets are not spoken.
         if line.startswith(";") or not path.is_file() or re.search(r"[\[\]()<>]", text) or len(text.split()) < 3:
             continue
-        yield name.replace("/", "_"), text, trimmed(decoded(path))
+        yield name.replace("/", "_"), text, trimmed(decoded(path), RATES[codec])
 
 
 def pink_noise(audio, decibels):
@@ -66,32 +68,33 @@ def main():
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clips", type=int, default=200)
     parser.add_argument("--noise", type=float)
+    parser.add_argument("--codec", choices=RATES, default="g722")
     arguments = parser.parse_args()
-    draw = random.Random(0)
-    every = list(prompts())
+    rate, draw = RATES[arguments.codec], random.Random(0)
+    every = list(prompts(arguments.codec))
     draw.shuffle(every)
     clips = arguments.out / "clips"
     clips.mkdir(parents=True, exist_ok=True)
     with open(clips / "manifest.csv", "w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["path", "text"])
+        rows.writerow(["path", "text", "kind"])
         for name, text, audio in every[: arguments.clips]:
-            soundfile.write(clips / f"{name}.wav", audio, RATE, subtype="PCM_16")
-            rows.writerow([f"{name}.wav", text])
+            soundfile.write(clips / f"{name}.wav", audio, rate, subtype="PCM_16")
+            rows.writerow([f"{name}.wav", text, re.match(r"[a-z]+", name)[0].removesuffix("bridge")])
     parts, spans, at = [], [], 0
-    while at < arguments.minutes * 60 * RATE:
+    while at < arguments.minutes * 60 * rate:
         name, text, audio = every[len(spans) % len(every)]
-        pause = np.zeros(int(draw.uniform(0.3, 2.0) * RATE), np.float32)
+        pause = np.zeros(int(draw.uniform(0.3, 2.0) * rate), np.float32)
         start = at + len(pause)
         at = start + len(audio)
-        spans.append({"text": text, "start": start / RATE, "end": at / RATE})
+        spans.append({"text": text, "start": start / rate, "end": at / rate})
         parts += [pause, audio]
     long = np.concatenate(parts)
     if arguments.noise is not None:
         long += pink_noise(long, arguments.noise)
-    soundfile.write(arguments.out / "long.wav", long, RATE, subtype="PCM_16")
+    soundfile.write(arguments.out / "long.wav", long, rate, subtype="PCM_16")
     (arguments.out / "long.json").write_text(json.dumps(spans, indent=1))
-    print(f"{len(every)} prompts; long.wav: {at / RATE:.0f} s, {len(spans)} prompts")
+    print(f"{len(every)} prompts; long.wav: {at / rate:.0f} s, {len(spans)} prompts")
 
 
 main()

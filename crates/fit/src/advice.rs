@@ -69,7 +69,7 @@ impl MemoryAdvice {
     pub fn message(&self, reason: &str, workload: Option<Workload>) -> String {
         let (doing, shape) = match workload {
             Some(Workload::TrainingStep(shape)) => ("in a training step", Some(shape)),
-            Some(Workload::Evaluation(shape)) => ("while the model was judged", Some(shape)),
+            Some(Workload::Evaluation(shape)) => ("while the model was evaluated", Some(shape)),
             None => ("before the first batch", None),
         };
         let mut text = format!("memory ran out {doing}: {reason}");
@@ -290,8 +290,11 @@ mod tests {
 
     #[test]
     fn judging_and_text_have_their_own_keys() {
-        let judged = advice(USUAL).message("CUDA out of memory", Some(Workload::Evaluation(SHAPE)));
-        assert!(judged.contains("data.eval_batch_size 16 → 8") && !judged.contains("accumulation"), "{judged}");
+        let evaluated = advice(USUAL).message("CUDA out of memory", Some(Workload::Evaluation(SHAPE)));
+        assert!(
+            evaluated.contains("data.eval_batch_size 16 → 8") && !evaluated.contains("accumulation"),
+            "{evaluated}"
+        );
         let footprint = Footprint::text(&TextEncoderConfig::default(), 512);
         let text = MemoryAdvice { footprint, ..advice(RunSettings { reads_text: true, ..USUAL }) };
         let shape = BatchSize { samples: 16, length: 128, speech: false, labels: 0 };

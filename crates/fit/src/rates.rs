@@ -103,7 +103,11 @@ impl RateOptions {
         self.lengths().iter().zip(counts).map(|(steps, count)| steps * count).sum()
     }
 
-    fn validate(&self) -> Result<Vec<f64>, RateError> {
+    /// Checks the options, and returns the rates in ascending order.
+    ///
+    /// # Errors
+    /// When there are fewer than two rates, one is not above 0, or there are too few steps.
+    pub fn validate(&self) -> Result<Vec<f64>, RateError> {
         let mut rates = self.rates.clone();
         rates.sort_by(f64::total_cmp);
         rates.dedup();

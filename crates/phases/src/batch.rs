@@ -104,23 +104,23 @@ impl Collate<SpeechSample> for SpeechCollate {
     type Batch = SpeechBatch;
 
     fn collate(&self, items: Vec<SpeechSample>) -> Result<SpeechBatch, SampleError> {
-        let longest = items.iter().map(|s| s.heard.samples()).max().unwrap_or_default();
+        let longest = items.iter().map(|s| s.audio.samples()).max().unwrap_or_default();
         let samples = match self.pad {
             Pad::Longest => longest.next_multiple_of(self.position).clamp(self.position.min(self.window), self.window),
             Pad::Window => self.window,
         };
         let (bins, frames) = (self.log_mel.bins(), LogMel::frames(samples));
         let computed: Vec<&SpeechSample> =
-            items.iter().filter(|sample| !matches!(sample.heard, SampleAudio::States(_))).collect();
+            items.iter().filter(|sample| !matches!(sample.audio, SampleAudio::States(_))).collect();
         let mut mel = vec![0.0; computed.len() * bins * frames];
         for (sample, out) in computed.iter().zip(mel.chunks_mut(bins * frames)) {
-            match &sample.heard {
+            match &sample.audio {
                 SampleAudio::Audio(audio) => self.log_mel.features_padded_into(audio, samples, out)?,
                 SampleAudio::Features(mel) => mel.pad_into(frames, out),
                 SampleAudio::States(_) => {}
             }
             if let Some(augment) = &self.augment {
-                let valid = LogMel::frames(sample.heard.samples());
+                let valid = LogMel::frames(sample.audio.samples());
                 augment.features(out, bins, frames, valid, sample.draw);
             }
         }
@@ -182,7 +182,7 @@ impl Collate<SpeechSample> for SpeechCollate {
 
 /// Returns the states of samples; `None` if there are none, and none are to be kept.
 fn states_of(items: Vec<SpeechSample>) -> Option<Vec<RowStates>> {
-    let row = |sample: SpeechSample| match sample.heard {
+    let row = |sample: SpeechSample| match sample.audio {
         SampleAudio::States(states) => RowStates::Known(states),
         SampleAudio::Audio(_) | SampleAudio::Features(_) => RowStates::Missing(sample.states),
     };
@@ -200,7 +200,7 @@ mod tests {
         tokens.push(9);
         SpeechSample {
             name: "s".into(),
-            heard: SampleAudio::Audio(vec![0.1; audio]),
+            audio: SampleAudio::Audio(vec![0.1; audio]),
             states: None,
             text: String::new(),
             tokens,

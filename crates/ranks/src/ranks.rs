@@ -184,12 +184,13 @@ impl Ranks {
         let said: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let due = said.len();
         let mut totals = vec![0.0; values.len()];
-        for (rank, heard) in self.all_gather(said)?.wait(timeouts)?.into_iter().enumerate() {
-            if heard.len() != due {
-                return Err(RankError::OutOfStep { rank: self.members[rank], found: heard.len(), expected: due });
+        for (rank, received) in self.all_gather(said)?.wait(timeouts)?.into_iter().enumerate() {
+            if received.len() != due {
+                return Err(RankError::OutOfStep { rank: self.members[rank], found: received.len(), expected: due });
             }
-            let heard = heard.chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap_or_default()));
-            totals.iter_mut().zip(heard).for_each(|(total, value)| *total += value);
+            let received =
+                received.chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap_or_default()));
+            totals.iter_mut().zip(received).for_each(|(total, value)| *total += value);
         }
         Ok(totals)
     }

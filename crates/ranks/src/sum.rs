@@ -117,10 +117,11 @@ pub(crate) fn gather(group: &mut Group<'_>, said: &[u8], missing: &Missing) -> R
     let own_length = (said.len() as u64).to_le_bytes();
     let mut lengths = vec![[0; 8]; count];
     group.exchange(|_| &own_length, lengths.iter_mut().map(<[u8; 8]>::as_mut_slice), missing)?;
-    let mut heard: Vec<Vec<u8>> = lengths.iter().map(|length| vec![0; u64::from_le_bytes(*length) as usize]).collect();
-    group.exchange(|_| said, heard.iter_mut().map(Vec::as_mut_slice), missing)?;
-    heard[rank] = said.to_vec();
-    Ok(heard)
+    let mut received: Vec<Vec<u8>> =
+        lengths.iter().map(|length| vec![0; u64::from_le_bytes(*length) as usize]).collect();
+    group.exchange(|_| said, received.iter_mut().map(Vec::as_mut_slice), missing)?;
+    received[rank] = said.to_vec();
+    Ok(received)
 }
 
 #[cfg(test)]
@@ -164,8 +165,8 @@ mod tests {
 
         #[test]
         fn what_each_rank_says_is_heard_by_all(said in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 1..6)) {
-            for heard in together(said.len(), |rank| { let own = &said[rank.rank()]; gather(rank, own, &Missing::default()) }) {
-                prop_assert_eq!(heard.expect("all are there"), said.clone());
+            for received in together(said.len(), |rank| { let own = &said[rank.rank()]; gather(rank, own, &Missing::default()) }) {
+                prop_assert_eq!(received.expect("all are there"), said.clone());
             }
         }
     }

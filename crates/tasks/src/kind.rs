@@ -79,7 +79,7 @@ pub trait TaskKind: KindConfig {
     /// # Errors
     /// Names the invalid key, or states that the kind does not work on speech.
     fn validate_on_speech(&self) -> Result<(), String> {
-        Err(format!("`{}` is for text, and the backbone hears speech: use `seq2seq`", self.name()))
+        Err(format!("`{}` is for text, and the backbone reads speech: use `seq2seq`", self.name()))
     }
 
     /// Checks that it fits a text backbone whose states are `d_model` wide.

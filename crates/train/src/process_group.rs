@@ -160,17 +160,17 @@ impl ProcessGroup {
     /// When a rank has failed, is gone or silent.
     pub fn all_gather<T: Serialize + DeserializeOwned>(&self, said: T) -> Result<Vec<T>, TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(vec![said]) };
-        let mut heard = Vec::with_capacity(ranks.count());
+        let mut received = Vec::with_capacity(ranks.count());
         for (rank, said) in self.exchange(ranks, &Message::Value(said))?.into_iter().enumerate() {
             match said {
-                Message::Value(said) => heard.push(said),
+                Message::Value(said) => received.push(said),
                 Message::Failed(message) => {
                     self.state().ended = true;
                     return Err(TrainError::Rank { rank: self.name(rank), message });
                 }
             }
         }
-        Ok(heard)
+        Ok(received)
     }
 
     /// Sends the outcome of this rank's part to all ranks, and waits for theirs: an error of one rank becomes an error
@@ -281,7 +281,7 @@ impl ProcessGroup {
         let found: Result<Vec<_>, RankError> =
             asked.and_then(|asked| asked.into_iter().map(|found| found.wait(timeouts)).collect());
         let found = self.noted(found)?;
-        Ok(found.into_iter().map(|heard| heard.into_iter().map(|bytes| floats(&bytes)).collect()).collect())
+        Ok(found.into_iter().map(|received| received.into_iter().map(|bytes| floats(&bytes)).collect()).collect())
     }
 
     /// Returns the time that this rank waited for gradient sums since the last call, and the time that the sums took.
@@ -298,8 +298,8 @@ impl ProcessGroup {
     ) -> Result<Vec<Message<T>>, TrainError> {
         let data = |error: serde_json::Error| TrainError::Data(error.into());
         let said = serde_json::to_vec(said).map_err(data)?;
-        let heard = ranks.all_gather(said).and_then(|heard| heard.wait(self.timeouts()));
-        self.noted(heard)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(data)).collect()
+        let received = ranks.all_gather(said).and_then(|received| received.wait(self.timeouts()));
+        self.noted(received)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(data)).collect()
     }
 
     /// Records which ranks did not answer.

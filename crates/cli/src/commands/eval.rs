@@ -181,7 +181,7 @@ fn of_run(args: &Args, run: &Path) -> Result<Subject, Failure> {
 fn of_config(args: &Args, config: &Path) -> Result<Subject, Failure> {
     let experiment = load_config(config, &args.settings)?;
     if args.router.is_some() || !experiment.tasks.is_empty() {
-        let text = "--router is for runs with tasks, and a configuration with tasks is judged as a run: give --run";
+        let text = "--router is for runs with tasks, and a configuration with tasks is evaluated as a run: give --run";
         return Err(Failure::BadInput(text.into()));
     }
     Ok(Subject::Initial(Box::new(experiment)))

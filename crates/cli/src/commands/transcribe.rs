@@ -2,7 +2,7 @@
 
 mod bar;
 mod decoding;
-mod heard;
+mod keying;
 mod live;
 mod recordings;
 
@@ -285,9 +285,9 @@ impl<'a> Job<'a> {
             && let Ok(audio) = audio::load(self.path(recording))
         {
             let (seconds, elapsed) = (transcript.seconds(), self.since.elapsed().as_secs_f64());
-            let (heard, times) = (heard::heard(&audio), seconds / elapsed.max(1e-9));
+            let (keying, times) = (keying::keying(&audio), seconds / elapsed.max(1e-9));
             self.bar.hidden(|| {
-                tracing::info!("{path}: {heard}; {seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast");
+                tracing::info!("{path}: {keying}; {seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast");
             });
         }
     }

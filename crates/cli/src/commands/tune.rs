@@ -98,6 +98,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut experiment = before.clone();
     let out = args.out.clone().unwrap_or_else(|| default_out(&args.config));
     may_be_written(&out)?;
+    if args.lr {
+        rates::check(&args.rates, &experiment)?;
+    }
     let mut results = Vec::new();
     if !args.keep_batch {
         let tuned = tune_batch(args, &experiment)?;

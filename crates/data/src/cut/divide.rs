@@ -49,25 +49,25 @@ impl TranscriptPart {
 /// possible: without pieces, or if the hypotheses contain no word of the transcript.
 ///
 /// The time is proportional to the product of both lengths, some seconds for 30,000 words; the memory to their sum.
-pub fn divide(reference: &str, heard: &[String]) -> Option<Division> {
+pub fn divide(reference: &str, transcribed: &[String]) -> Option<Division> {
     let mut numbers = Numbers::default();
     let reference_units = Units::new(reference, &mut numbers);
-    let heard: Vec<Vec<u32>> = heard.iter().map(|text| Units::new(text, &mut numbers).numbers).collect();
-    let pairs = matches(&reference_units.numbers, &heard.concat());
-    if heard.is_empty() || pairs.is_empty() && !reference.trim().is_empty() {
+    let transcribed: Vec<Vec<u32>> = transcribed.iter().map(|text| Units::new(text, &mut numbers).numbers).collect();
+    let pairs = matches(&reference_units.numbers, &transcribed.concat());
+    if transcribed.is_empty() || pairs.is_empty() && !reference.trim().is_empty() {
         return None;
     }
 
     let units = reference_units.numbers.len();
-    let lengths: Vec<usize> = heard.iter().map(Vec::len).collect();
+    let lengths: Vec<usize> = transcribed.iter().map(Vec::len).collect();
     let mut borders: Vec<usize> =
         borders(&pairs, &lengths, units).into_iter().map(|unit| reference_units.word_at(unit)).collect();
     borders.push(reference_units.words.len());
     let mut from = 0;
-    let parts = borders.iter().zip(&heard).map(|(to, heard)| {
+    let parts = borders.iter().zip(&transcribed).map(|(to, transcribed)| {
         let words = from..*to;
         from = *to;
-        reference_units.part(reference, words, heard)
+        reference_units.part(reference, words, transcribed)
     });
     Some(Division { parts: parts.collect() })
 }
@@ -81,7 +81,7 @@ impl Units {
         if before < after { word } else { word + 1 }
     }
 
-    fn part(&self, text: &str, words: Range<usize>, heard: &[u32]) -> TranscriptPart {
+    fn part(&self, text: &str, words: Range<usize>, transcribed: &[u32]) -> TranscriptPart {
         let start = self.words.get(words.start).map_or(text.len(), |word| word.start);
         let end = if words.is_empty() { start } else { self.words[words.end - 1].end };
         let [from, to] = [words.start, words.end].map(|word| self.word_of.partition_point(|of| *of < word));
@@ -90,7 +90,7 @@ impl Units {
             text: text[start..end].to_owned(),
             range: start..end,
             words: said.len(),
-            errors: distance(said, heard),
+            errors: distance(said, transcribed),
         }
     }
 }
@@ -135,9 +135,9 @@ impl Gap {
     /// Returns the number of unmatched units before each border. `pieces` gives, for each piece, the number of its
     /// hypothesis' words in the gap, and whether its whole hypothesis is empty.
     fn shares(&self, pieces: &[(usize, bool)]) -> Vec<usize> {
-        let heard: usize = pieces.iter().map(|(words, _)| words).sum();
+        let transcribed: usize = pieces.iter().map(|(words, _)| words).sum();
         let silent = pieces.iter().filter(|(_, silent)| *silent).count();
-        let surplus = self.missed.saturating_sub(heard);
+        let surplus = self.missed.saturating_sub(transcribed);
         let lost = if silent > 0 && surplus > STRAY { surplus as f64 / silent as f64 } else { 0.0 };
         let weight = |(words, silent): &(usize, bool)| *words as f64 + if *silent { lost } else { 0.0 };
         let total: f64 = pieces.iter().map(weight).sum();
@@ -163,17 +163,17 @@ mod tests {
     use rand::RngExt;
     use rand_chacha::ChaCha8Rng;
 
-    fn texts(reference: &str, heard: &[&str]) -> Vec<String> {
-        let heard: Vec<String> = heard.iter().map(|text| text.to_string()).collect();
-        divide(reference, &heard).unwrap().parts.into_iter().map(|part| part.text).collect()
+    fn texts(reference: &str, transcribed: &[&str]) -> Vec<String> {
+        let transcribed: Vec<String> = transcribed.iter().map(|text| text.to_string()).collect();
+        divide(reference, &transcribed).unwrap().parts.into_iter().map(|part| part.text).collect()
     }
 
     #[test]
     fn a_transcript_is_divided_where_its_pieces_meet() {
         let reference = "It was the best of times, it was the worst of times; it was the age of wisdom.";
-        let heard = ["it was the best of times", "it was the worst of dimes it", "was the age of wisdom"];
+        let transcribed = ["it was the best of times", "it was the worst of dimes it", "was the age of wisdom"];
         let expected = ["It was the best of times,", "it was the worst of times; it", "was the age of wisdom."];
-        assert_eq!(texts(reference, &heard), expected);
+        assert_eq!(texts(reference, &transcribed), expected);
     }
 
     #[test]
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn errors_are_counted_by_piece() {
-        let heard = ["one to three".into(), "nothing of the kind".into(), "".into()];
-        let division = divide("One, two, three. Four five six.", &heard).unwrap();
+        let transcribed = ["one to three".into(), "nothing of the kind".into(), "".into()];
+        let division = divide("One, two, three. Four five six.", &transcribed).unwrap();
         let errors: Vec<_> = division.parts.iter().map(|part| (part.words, part.errors)).collect();
         assert_eq!(errors, [(3, 1), (3, 4), (0, 0)]);
         assert!((division.parts[0].error_rate() - 1.0 / 3.0).abs() < 1e-9);
@@ -222,8 +222,9 @@ mod tests {
         let rng = &mut random::stream(1, 1);
         let words: Vec<usize> = (0..30_000).map(|_| vocabulary(rng)).collect();
         let pieces = cut(&words, rng);
-        let heard: Vec<String> = pieces.iter().map(|piece| spelt(&misheard(&words[piece.clone()], 0.2, rng))).collect();
-        let division = divide(&spelt(&words), &heard).unwrap();
+        let transcribed: Vec<String> =
+            pieces.iter().map(|piece| spelt(&misheard(&words[piece.clone()], 0.2, rng))).collect();
+        let division = divide(&spelt(&words), &transcribed).unwrap();
         let off = off(&division, &pieces);
         assert!(off.iter().filter(|off| **off > 2).count() * 100 <= off.len(), "{off:?}");
     }
@@ -250,17 +251,17 @@ mod tests {
 
     /// Half of the errors are substitutions, a quarter deletions and a quarter insertions.
     fn misheard(words: &[usize], errors: f64, rng: &mut ChaCha8Rng) -> Vec<usize> {
-        let mut heard = Vec::new();
+        let mut transcribed = Vec::new();
         for word in words {
             let kind: f64 = rng.random::<f64>() / errors;
             match kind {
-                0.0..0.5 => heard.push(vocabulary(rng)),
+                0.0..0.5 => transcribed.push(vocabulary(rng)),
                 0.5..0.75 => {}
-                0.75..1.0 => heard.extend([*word, vocabulary(rng)]),
-                _ => heard.push(*word),
+                0.75..1.0 => transcribed.extend([*word, vocabulary(rng)]),
+                _ => transcribed.push(*word),
             }
         }
-        heard
+        transcribed
     }
 
     /// Returns the distance of each border from the right one, in words.
@@ -281,9 +282,9 @@ mod tests {
             for _ in 0..60 {
                 let words: Vec<usize> = (0..1000).map(|_| vocabulary(rng)).collect();
                 let pieces = cut(&words, rng);
-                let heard: Vec<String> =
+                let transcribed: Vec<String> =
                     pieces.iter().map(|piece| spelt(&misheard(&words[piece.clone()], errors, rng))).collect();
-                all.extend(off(&divide(&spelt(&words), &heard).unwrap(), &pieces));
+                all.extend(off(&divide(&spelt(&words), &transcribed).unwrap(), &pieces));
             }
             let far = all.iter().filter(|off| **off > 2).count();
             assert!(far * 100 <= all.len(), "{far} of {} at {errors}", all.len());
@@ -296,10 +297,10 @@ mod tests {
         #[test]
         fn nothing_is_lost_and_nothing_doubled(
             reference in "([a-e]{1,2}[,. ]{0,2} |你|好。|\\(b\\) |-c ){0,60}",
-            heard in prop::collection::vec("([a-e]{1,2} |你|好){0,12}", 1..8),
+            transcribed in prop::collection::vec("([a-e]{1,2} |你|好){0,12}", 1..8),
         ) {
-            if let Some(division) = divide(&reference, &heard) {
-                prop_assert_eq!(division.parts.len(), heard.len());
+            if let Some(division) = divide(&reference, &transcribed) {
+                prop_assert_eq!(division.parts.len(), transcribed.len());
                 let back: Vec<char> = division.parts.iter().flat_map(|p| p.text.chars()).filter(|c| !c.is_whitespace()).collect();
                 prop_assert_eq!(back, reference.chars().filter(|c| !c.is_whitespace()).collect::<Vec<_>>());
                 let words: Vec<&str> = division.parts.iter().flat_map(|part| part.text.split_whitespace()).collect();
@@ -314,8 +315,8 @@ mod tests {
 
         #[test]
         fn what_was_heard_perfectly_is_divided_perfectly(pieces in prop::collection::vec("[A-D][a-d]{0,3}(,? [a-d]{1,4}){0,15}[.!?]", 1..10)) {
-            let heard: Vec<String> = pieces.iter().map(|piece| piece.to_lowercase()).collect();
-            let division = divide(&pieces.join(" "), &heard).unwrap();
+            let transcribed: Vec<String> = pieces.iter().map(|piece| piece.to_lowercase()).collect();
+            let division = divide(&pieces.join(" "), &transcribed).unwrap();
             for (part, piece) in division.parts.iter().zip(&pieces) {
                 prop_assert_eq!(&part.text, piece);
                 prop_assert_eq!(part.errors, 0);

@@ -71,7 +71,7 @@ pub enum SegmentError {
     },
     /// A segment is longer than the window.
     #[error(
-        "segment {number}, {text:?}, lasts {seconds:.2} s, from {start} s on, and the model hears {window:.2} s at \
+        "segment {number}, {text:?}, lasts {seconds:.2} s, from {start} s on, and the model reads {window:.2} s at \
          once: split it in two, or leave it out"
     )]
     TooLong {
@@ -167,7 +167,7 @@ mod tests {
         let long = refusal(&[said(0.0, 1.0, "a"), said(2.0, 40.5, "A long story")]);
         assert_eq!(
             long,
-            "segment 2, \"A long story\", lasts 38.50 s, from 2 s on, and the model hears 30.00 s at once: split it in \
+            "segment 2, \"A long story\", lasts 38.50 s, from 2 s on, and the model reads 30.00 s at once: split it in \
              two, or leave it out"
         );
         assert!(refusal(&[said(1.0, 1.0, "a")]).starts_with("segment 1 goes from 1 s to 1 s"));

@@ -9,8 +9,8 @@ use undertone_ops::{depthwise_conv1d, dropout, gelu, glu, silu};
 
 /// Convolution module: a gate, a convolution of each channel over its neighbourhood, and a norm, between two linear maps.
 ///
-/// The norm is over the channels of a position and not over a batch, so that a recording is heard alike in any batch; it
-/// has the name that it has in `SeamlessM4Tv2`.
+/// The norm is over the channels of a position and not over a batch, so that a recording has the same states in any
+/// batch; it has the name that it has in `SeamlessM4Tv2`.
 #[derive(Module, Debug)]
 pub struct ConvolutionModule {
     /// Norm of the input.

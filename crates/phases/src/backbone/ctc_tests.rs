@@ -137,8 +137,8 @@ fn a_whole_encoder_is_trained_judged_and_asked() {
     });
     assert!(new != trained && new.len() == trained.len(), "the trained weights are saved and loaded");
     let choice = Choice::of(&experiment.directory(), None, &[]).expect("a model");
-    let judged = Subject::Choice(Box::new(choice.clone())).evaluate(Split::Valid).expect("judged").result;
-    assert!(judged.tasks[""]["cer"].is_finite(), "{judged:?}");
+    let evaluated = Subject::Choice(Box::new(choice.clone())).evaluate(Split::Valid).expect("evaluated").result;
+    assert!(evaluated.tasks[""]["cer"].is_finite(), "{evaluated:?}");
     let audio = dir.path().join("call.wav");
     undertone_data::audio::write_wav(&audio, &vec![0.1; 64_000]).expect("written");
     let predictor = Predictor::of_choice(&choice).expect("loaded");
@@ -171,8 +171,8 @@ fn adapters_and_a_router_are_trained_on_an_encoder() {
     let (dir, experiment) =
         place(&format!("data: {{batch_size: 4, workers: 1}}, tasks: [{tasks}], router: {{tap: 1, hidden: [4]}}"));
     train_phases(&experiment, &Phase::ALL, &Session::default()).expect("trained");
-    let judged = evaluate_run(&experiment, Split::Valid, RouterKind::Learned).expect("judged");
-    assert!(judged.tasks["slow"]["cer"].is_finite() && judged.tasks["fast"]["cer"].is_finite());
+    let evaluated = evaluate_run(&experiment, Split::Valid, RouterKind::Learned).expect("evaluated");
+    assert!(evaluated.tasks["slow"]["cer"].is_finite() && evaluated.tasks["fast"]["cer"].is_finite());
     let audio = dir.path().join("call.wav");
     undertone_data::audio::write_wav(&audio, &vec![0.1; 16_000]).expect("written");
     let answered = Predictor::load(&experiment).expect("loaded").audio(&audio).expect("read");

@@ -82,16 +82,16 @@ pub(super) fn listen(
     progress: &dyn Progress,
 ) -> Vec<Option<Result<Sound, AudioError>>> {
     progress.begin(what, clips.len());
-    let heard = (0..clips.len()).par_bridge().map(|index| {
+    let decoded = (0..clips.len()).par_bridge().map(|index| {
         // The order is that of the clips, because neighbours in a file are read together.
         let sound = (!without.contains(&index)).then(|| clips.decode(index).map(|decoded| Sound::of(&decoded)));
         progress.step();
         (index, sound)
     });
-    let mut heard: Vec<_> = heard.collect();
+    let mut decoded: Vec<_> = decoded.collect();
     progress.end();
-    heard.sort_unstable_by_key(|(index, _)| *index);
-    heard.into_iter().map(|(_, sound)| sound).collect()
+    decoded.sort_unstable_by_key(|(index, _)| *index);
+    decoded.into_iter().map(|(_, sound)| sound).collect()
 }
 
 /// Maximum characters per second of speech: 12 to 17 are usual, and 25 are fast.

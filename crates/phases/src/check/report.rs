@@ -40,7 +40,7 @@ pub struct SourceCheck {
     /// Number of samples made for the check, if they are synthesised; the statistics are of these.
     pub drawn: Option<usize>,
     /// Number of recordings decoded, if decoding was requested.
-    pub heard: Option<usize>,
+    pub decoded: Option<usize>,
     /// Hours of audio; an estimate if samples are synthesised.
     pub hours: Option<f64>,
     /// Durations of the samples, in seconds.
@@ -256,7 +256,7 @@ impl ProblemKind {
             ),
             Self::Crowded => ("texts are too long for their audio", "see whether they belong together"),
             Self::Duplicate => ("samples repeat another one of this split", "remove them, unless they are meant"),
-            Self::Aligned => ("recordings longer than the window will be cut by what the model hears in them", ""),
+            Self::Aligned => ("recordings longer than the window will be cut by what the model reads in them", ""),
             Self::Empty => ("samples have no text", ""),
             Self::CutInput => ("inputs are cut to the head's length", ""),
             Self::CutTarget => ("answers are cut, or lie in no window", "give the head more room"),

@@ -84,15 +84,15 @@ impl<'a> Speech<'a> {
 
         let mut sounds: Vec<Option<Sound>> = vec![None; clips.len()];
         if self.options.audio {
-            let heard = listen(clips, &known_bad, &format!("{}: decoding", look.at), self.options.progress);
-            for (index, sound) in heard.into_iter().enumerate() {
+            let decoded = listen(clips, &known_bad, &format!("{}: decoding", look.at), self.options.progress);
+            for (index, sound) in decoded.into_iter().enumerate() {
                 match sound {
                     Some(Ok(sound)) => sounds[index] = Some(sound),
                     Some(Err(error)) => bad.push((index, error)),
                     None => {}
                 }
             }
-            check.heard = Some(sounds.iter().flatten().count());
+            check.decoded = Some(sounds.iter().flatten().count());
         }
         let seconds: Vec<Option<f64>> = (0..clips.len())
             .map(|index| match sounds[index] {
@@ -304,7 +304,7 @@ impl<'a> Speech<'a> {
         for (kind, errors) in [(ProblemKind::LongText, long), (ProblemKind::Refused, other)] {
             look.add(severity, kind, drawn, errors.iter().map(ToString::to_string));
         }
-        let seconds = |sample: &SpeechSample| sample.heard.samples() as f64 / f64::from(SAMPLE_RATE);
+        let seconds = |sample: &SpeechSample| sample.audio.samples() as f64 / f64::from(SAMPLE_RATE);
         check.samples = samples.len();
         check.drawn = Some(drawn);
         check.seconds = Spread::of(made.iter().map(seconds).collect(), FINEST);

@@ -10,7 +10,7 @@ const SHOWN: usize = 12;
 impl Display for DataCheck {
     fn fmt(&self, f: &mut Formatter) -> Result {
         match self.window {
-            Some(window) => writeln!(f, "for {}, which hears {window:.2} s at once", self.model)?,
+            Some(window) => writeln!(f, "for {}, which reads {window:.2} s at once", self.model)?,
             None => writeln!(f, "for {}", self.model)?,
         }
         let rows: Vec<(&SplitCheck, &SourceCheck)> =

@@ -361,7 +361,7 @@ impl Collate<TaskSample> for TaskCollate {
         let (input, lengths) = match self {
             Self::Speech(collate) => {
                 let samples: Vec<_> = inputs.filter_map(SampleInput::speech).collect();
-                let audio: Vec<usize> = samples.iter().map(|sample| sample.heard.samples()).collect();
+                let audio: Vec<usize> = samples.iter().map(|sample| sample.audio.samples()).collect();
                 let batch = collate.collate(samples)?;
                 let position = |samples: usize| samples.div_ceil(collate.position()).clamp(1, batch.positions);
                 let lengths = audio.into_iter().map(position).collect();

@@ -188,7 +188,7 @@ impl Predictor {
         let sample = |piece: Range<usize>| {
             let sample = SpeechSample {
                 name: name.to_owned(),
-                heard: SampleAudio::Audio(samples[piece.clone()].to_vec()),
+                audio: SampleAudio::Audio(samples[piece.clone()].to_vec()),
                 states: None,
                 text: String::new(),
                 prompt: prompt.len(),

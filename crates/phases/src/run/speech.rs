@@ -138,7 +138,7 @@ impl TaskSamples for SpeechDataset {
     fn most_demanding(&self) -> Result<Option<(usize, SampleInput)>, SampleError> {
         let sample = SpeechDataset::most_demanding(self)?;
         // In positions of 20 ms, which are about as many as the tokens of fast speech.
-        let length = sample.heard.samples() / (2 * HOP) + sample.tokens.len();
+        let length = sample.audio.samples() / (2 * HOP) + sample.tokens.len();
         Ok(Some((length, SampleInput::Speech(sample))))
     }
 

@@ -60,7 +60,7 @@ fn errors(sample: &ScoredSample, by_words: bool) -> usize {
 /// Returns the audio of a recording as a WAV file; `None` if only its features are kept.
 fn wav(data: &TaskDataset, task: usize, index: usize) -> Result<Option<Vec<u8>>, RunError> {
     let sample = data.tasks()[task].sample(index, 0).map_err(RunError::Evaluate)?;
-    Ok(match sample.speech().map(|sample| sample.heard) {
+    Ok(match sample.speech().map(|sample| sample.audio) {
         Some(SampleAudio::Audio(audio)) => Some(wav_bytes(&audio)),
         Some(SampleAudio::Features(_) | SampleAudio::States(_)) | None => None,
     })

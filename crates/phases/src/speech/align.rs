@@ -124,7 +124,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
                     && let Some(record) = record.as_ref().filter(|_| kept)
                     && let Err(error) = record.write(&key_of(*clip), &aligned)
                 {
-                    watch.warn(&format!("what the model hears is no longer put on record: {error}"));
+                    watch.warn(&format!("what the model reads is no longer put on record: {error}"));
                     kept = false;
                 }
                 all[place] = Some(before.unwrap_or(aligned));
@@ -143,7 +143,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
         if !left_out.is_empty() {
             let pieces = parts + left_out.len();
             let listed = Listed::new(left_out, pieces);
-            tracing::warn!("left out, because the model heard something else than their text: {listed}");
+            tracing::warn!("left out, because the model read something else than their text: {listed}");
         }
         Ok((all.into_iter().flat_map(|(clip, aligned)| aligned.pieces(clips, clip)).collect(), unreadable))
     }
@@ -155,7 +155,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
             Err(error) => Err(error.to_string()),
         };
         let complain = |reason: &String| {
-            tracing::warn!("what the model hears cannot be put on record, and is found anew at every start: {reason}");
+            tracing::warn!("what the model reads cannot be put on record, and is found anew at every start: {reason}");
         };
         opened.inspect_err(complain).ok()
     }
@@ -174,17 +174,17 @@ impl<'a, L: Listener> Aligner<'a, L> {
         let audio = clips.load(clip).map_err(|error| Stop::Unreadable(error.into()))?;
         let clip = clips.clip(clip);
         let ranges = cut_in_silence(&audio, window);
-        let mut heard = Vec::with_capacity(ranges.len());
+        let mut read = Vec::with_capacity(ranges.len());
         for range in &ranges {
             if stopped() {
                 return Err(Stop::Interrupted);
             }
-            heard.push(self.listener.transcribe(&audio[range.clone()], clip.language.as_deref(), clip.task.as_deref()));
-            watch.heard(range.len());
+            read.push(self.listener.transcribe(&audio[range.clone()], clip.language.as_deref(), clip.task.as_deref()));
+            watch.advance(range.len());
         }
         let mut aligned =
             Aligned { name: clip.name.clone(), parts: Vec::with_capacity(ranges.len()), left_out: Vec::new() };
-        let Some(division) = divide(&clip.text, &heard) else {
+        let Some(division) = divide(&clip.text, &read) else {
             return Ok(Aligned { left_out: ranges.iter().map(|range| (range.start, range.end)).collect(), ..aligned });
         };
         let mut follows = false;
@@ -241,15 +241,15 @@ impl AlignmentProgress {
         Self { bar, recordings: (0, recordings), samples: 0, said: Instant::now() }
     }
 
-    fn heard(&mut self, samples: usize) {
+    fn advance(&mut self, samples: usize) {
         self.samples += samples;
         self.bar.set_position(self.samples as u64 / u64::from(SAMPLE_RATE));
         if self.said.elapsed() >= LINES && !std::io::stderr().is_terminal() {
             self.said = Instant::now();
             let (done, of) = self.recordings;
             let hours = |seconds: u64| seconds as f64 / 3600.0;
-            let (heard, all) = (hours(self.bar.position()), hours(self.bar.length().unwrap_or_default()));
-            tracing::info!("aligned {done} of {of} recordings, heard {heard:.2} of {all:.2} h");
+            let (read, all) = (hours(self.bar.position()), hours(self.bar.length().unwrap_or_default()));
+            tracing::info!("aligned {done} of {of} recordings, {read:.2} of {all:.2} h");
         }
     }
 
@@ -424,12 +424,12 @@ mod tests {
         let dir = recordings();
         let row =
             |language: &str| format!(r#"{{"audio": "a.wav", "text": "Eins, zwei, drei", "language": "{language}"}}"#);
-        let heard = |language: &str| {
+        let read = |language: &str| {
             std::fs::write(dir.path().join("list.jsonl"), row(language)).expect("written");
             let (pieces, asked) = Start::new(dir.path()).align(dir.path());
             (pieces.expect("aligned").len(), asked)
         };
-        assert_eq!((heard("en"), heard("de"), heard("de")), ((0, 3), (3, 3), (3, 0)));
+        assert_eq!((read("en"), read("de"), read("de")), ((0, 3), (3, 3), (3, 0)));
     }
 
     #[test]

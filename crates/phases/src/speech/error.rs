@@ -95,7 +95,7 @@ pub enum SpeechError {
     },
     /// Audio is longer than the model's window and its text has no times.
     #[error(
-        "recordings longer than the {window:.2} s that the model hears at once, without times for their text: {listed}; cut them, give segments with start and end, or let the model find out what is said where with data.long_audio=align"
+        "recordings longer than the {window:.2} s that the model reads at once, without times for their text: {listed}; cut them, give segments with start and end, or let the model find out what is said where with data.long_audio=align"
     )]
     TooLong {
         /// Recordings.

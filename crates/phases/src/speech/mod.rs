@@ -172,10 +172,10 @@ impl SpeechDataset {
                 Part::Synthesised(synthesised) => synthesised.most_demanding(&self.tokens)?,
                 Part::Recordings(recordings) => recordings.most_demanding(&self.tokens)?,
             };
-            let (samples, tokens) = (sample.heard.samples().min(self.window), sample.tokens.len());
-            let before = found.as_ref().map_or((0, 0), |found| (found.heard.samples(), found.tokens.len()));
+            let (samples, tokens) = (sample.audio.samples().min(self.window), sample.tokens.len());
+            let before = found.as_ref().map_or((0, 0), |found| (found.audio.samples(), found.tokens.len()));
             let mut longest = found.filter(|_| before.1 >= tokens).unwrap_or(sample);
-            longest.heard = SampleAudio::Audio(vec![0.0; samples.max(before.0)]);
+            longest.audio = SampleAudio::Audio(vec![0.0; samples.max(before.0)]);
             found = Some(longest);
         }
         Ok(found.ok_or("there are no samples")?)
@@ -206,8 +206,8 @@ impl SpeechDataset {
 
     /// Returns a synthesised sample, if it fits the window.
     fn made(&self, sample: SpeechSample, draw: u64) -> Result<SpeechSample, SampleError> {
-        if sample.heard.samples() > self.window {
-            return Err(too_long(&sample.name, sample.heard.samples(), self.window).into());
+        if sample.audio.samples() > self.window {
+            return Err(too_long(&sample.name, sample.audio.samples(), self.window).into());
         }
         Ok(SpeechSample { draw, ..sample })
     }

@@ -149,8 +149,8 @@ impl Recordings {
         }
         let first = &self.pieces[range.start];
         let Treatment { timestamps, previous_text, window, .. } = self.treatment;
-        if whole.heard.samples() > window {
-            return Err(too_long(&name, whole.heard.samples(), window).into());
+        if whole.audio.samples() > window {
+            return Err(too_long(&name, whole.audio.samples(), window).into());
         }
         let previous = first.follows.then(|| self.pieces[range.start - 1].text.as_str());
         let encoded = |whole: &Part| {
@@ -172,17 +172,17 @@ impl Recordings {
             }
             encoded => encoded?,
         };
-        let Part { heard, states, text, .. } = whole;
+        let Part { audio, states, text, .. } = whole;
         let columns = self.clips.clip(first.clip).origin.columns();
-        Ok(SpeechSample { name, heard, states, text, tokens: ids, prompt, alignment: None, columns, draw })
+        Ok(SpeechSample { name, audio, states, text, tokens: ids, prompt, alignment: None, columns, draw })
     }
 
     /// Returns audio and text of a piece, augmented in the training split.
     fn part(&self, piece: &Piece, draw: u64) -> Result<Part, SampleError> {
-        let (heard, states) = self.load_audio(piece)?;
-        let mut part = Part { heard, states, text: piece.text.clone(), timed: piece.timed.clone() };
+        let (audio, states) = self.load_audio(piece)?;
+        let mut part = Part { audio, states, text: piece.text.clone(), timed: piece.timed.clone() };
         if let Some(augment) = &self.treatment.augment {
-            if let SampleAudio::Audio(audio) = &mut part.heard {
+            if let SampleAudio::Audio(audio) = &mut part.audio {
                 let factor = augment.audio(audio, draw);
                 part.timed = part.timed.map(|timed| timed.iter().map(|part| part.scaled(factor)).collect());
             }
@@ -281,15 +281,15 @@ impl Recordings {
         }
         let (tokens, prompt) = longest.ok_or("there are no samples")?;
         let (name, text) = ("the longest recording".into(), String::new());
-        let heard = SampleAudio::Audio(vec![0.0; audio]);
+        let audio = SampleAudio::Audio(vec![0.0; audio]);
         let columns = BTreeMap::new();
-        Ok(SpeechSample { name, heard, states: None, text, tokens, prompt, alignment: None, columns, draw: 0 })
+        Ok(SpeechSample { name, audio, states: None, text, tokens, prompt, alignment: None, columns, draw: 0 })
     }
 }
 
 /// Audio and text of one piece, or of several that share a window.
 struct Part {
-    heard: SampleAudio,
+    audio: SampleAudio,
     /// Key of its states if they are to be kept; packed recordings have none.
     states: Option<Key>,
     text: String,
@@ -299,7 +299,7 @@ struct Part {
 impl Part {
     /// Appends another part. Features are never joined.
     fn append(&mut self, other: Self) {
-        let (SampleAudio::Audio(audio), SampleAudio::Audio(more)) = (&mut self.heard, other.heard) else { return };
+        let (SampleAudio::Audio(audio), SampleAudio::Audio(more)) = (&mut self.audio, other.audio) else { return };
         audio.extend(std::iter::repeat_n(0.0, GAP));
         let from = audio.len() as f64 / f64::from(SAMPLE_RATE);
         audio.extend(more);

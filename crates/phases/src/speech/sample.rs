@@ -13,7 +13,7 @@ pub struct SpeechSample {
     /// Name in messages.
     pub name: String,
     /// Audio, or what was computed from it.
-    pub heard: SampleAudio,
+    pub audio: SampleAudio,
     /// Key under which the encoder's states of the sample are to be kept, if they are.
     pub states: Option<Key>,
     /// Text.
@@ -55,7 +55,7 @@ pub enum SampleAudio {
 impl SpeechSample {
     /// Returns what is known about it besides its text.
     pub fn facts(&self) -> SampleFacts {
-        SampleFacts { length: Some(self.heard.samples()), columns: self.columns.clone() }
+        SampleFacts { length: Some(self.audio.samples()), columns: self.columns.clone() }
     }
 }
 

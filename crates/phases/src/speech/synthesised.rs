@@ -69,8 +69,8 @@ impl Synthesised {
             let (positions, rate) = (audio.len() / position, SAMPLE_RATE as f32 / position as f32);
             Alignment::new(&timing, positions, rate, blank, |c| token(c).unwrap_or(blank))
         });
-        let heard = SampleAudio::Audio(audio);
-        Ok(SpeechSample { name, heard, states: None, text, tokens: ids, prompt, alignment, columns, draw: 0 })
+        let audio = SampleAudio::Audio(audio);
+        Ok(SpeechSample { name, audio, states: None, text, tokens: ids, prompt, alignment, columns, draw: 0 })
     }
 
     /// Returns the maximum duration of a sample in any stage, in seconds; the actual duration is known only after
@@ -113,7 +113,7 @@ fn most_demanding(
     }
     let mut sample = longest.ok_or("a synthesiser makes at least one sample")?;
     let audio = (seconds * f64::from(SAMPLE_RATE)).ceil() as usize;
-    sample.heard = SampleAudio::Audio(vec![0.0; audio.max(sample.heard.samples())]);
+    sample.audio = SampleAudio::Audio(vec![0.0; audio.max(sample.audio.samples())]);
     // The decoder reads all tokens but the last, which is the end.
     let end = tokens.tokenizer().end().and_then(|_| sample.tokens.pop());
     let ends = usize::from(end.is_some());

@@ -88,7 +88,7 @@ fn a_long_recording_is_cut_at_its_segments_and_tells_their_times() {
     let plain = dataset(&experiment, &source).expect("cut");
     let texts: Vec<String> = (0..plain.len()).map(|i| plain.get(i, 0).expect("a sample").text).collect();
     assert_eq!(texts, ["CQ DE", "K"]);
-    assert_eq!(plain.get(0, 0).expect("a sample").heard.samples(), 30_400, "from 0.1 to 2 s");
+    assert_eq!(plain.get(0, 0).expect("a sample").audio.samples(), 30_400, "from 0.1 to 2 s");
     assert!((plain.length(1).expect("known") - 1.8).abs() < 1e-9, "from 2.2 to 4 s");
 
     experiment.data.timestamps = 1.0;
@@ -246,7 +246,7 @@ fn short_recordings_share_a_window() {
     let mut said = 0;
     for index in 0..packed.len() {
         let sample = packed.get(index, 0).expect("a sample");
-        let seconds = sample.heard.samples() as f64 / 16_000.0;
+        let seconds = sample.audio.samples() as f64 / 16_000.0;
         assert!(seconds <= 2.0 && (packed.length(index).expect("known") - seconds).abs() < 1e-3, "{seconds}");
         said += sample.text.split(' ').count();
     }
@@ -261,7 +261,7 @@ fn recordings_that_become_slower_still_fit_the_window_that_they_share() {
     assert!(packed.len() < 12, "some share a window");
     for (index, epoch) in (0..packed.len()).flat_map(|index| [(index, 0), (index, 1), (index, 2)]) {
         let sample = packed.get(index, epoch).expect("it fits");
-        assert!(sample.heard.samples() <= 32_000);
+        assert!(sample.audio.samples() <= 32_000);
     }
 }
 
@@ -358,17 +358,17 @@ fn nothing_follows_a_long_recording_that_is_still_to_be_cut() {
 #[test]
 fn a_cache_changes_nothing_but_the_rounding_of_features() {
     let (dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
-    let heard = |what: CacheWhat| -> SampleAudio {
+    let audio_of = |what: CacheWhat| -> SampleAudio {
         let mut experiment = Experiment::default();
         experiment.data.cache = CacheConfig::of(what, Some(dir.path().join("cache")));
-        dataset(&experiment, &source).expect("recordings").get(0, 0).expect("a sample").heard
+        dataset(&experiment, &source).expect("recordings").get(0, 0).expect("a sample").audio
     };
-    let plain = heard(CacheWhat::Off);
-    assert_eq!(heard(CacheWhat::Audio), plain, "16-bit audio, computed");
+    let plain = audio_of(CacheWhat::Off);
+    assert_eq!(audio_of(CacheWhat::Audio), plain, "16-bit audio, computed");
     std::fs::metadata(dir.path().join("cache")).expect("something was kept");
-    assert_eq!(heard(CacheWhat::Audio), plain, "and read back");
-    let computed = heard(CacheWhat::Features);
-    assert_eq!(heard(CacheWhat::Features), computed);
+    assert_eq!(audio_of(CacheWhat::Audio), plain, "and read back");
+    let computed = audio_of(CacheWhat::Features);
+    assert_eq!(audio_of(CacheWhat::Features), computed);
     assert!(matches!(computed, SampleAudio::Features(_)));
 }
 
@@ -388,8 +388,8 @@ fn sources_lie_one_behind_the_other() {
     assert!(both.name(3).contains("a.wav"), "{}", both.name(3));
     assert_eq!(both.get(3, 0).expect("a sample").text, "E");
     let alone = SpeechDataset::new(&experiment, &[&made], &whisper().into(), true, 7).expect("one");
-    let heard = |dataset: &SpeechDataset| dataset.get(1, 0).expect("a sample").heard;
-    assert_eq!(heard(&both), heard(&alone), "another source beside it changes nothing in the first epoch");
+    let audio_of = |dataset: &SpeechDataset| dataset.get(1, 0).expect("a sample").audio;
+    assert_eq!(audio_of(&both), audio_of(&alone), "another source beside it changes nothing in the first epoch");
 }
 
 #[test]

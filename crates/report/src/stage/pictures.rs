@@ -50,7 +50,7 @@ pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
         let curves = Curves { best: ringed, axis: Axis::Linear, ..Curves::new(&title, "", &series) };
         let caption = match ringed {
             Some((step, value)) => format!("The ring is the best model, of step {step}: {metric} {value:.4}."),
-            None => "Judged before the first step and at every evaluation.".into(),
+            None => "Evaluated before the first step and at every evaluation.".into(),
         };
         album.curves(curves, &caption)?;
     }

@@ -323,7 +323,7 @@ mod tests {
     fn planned(process_group: &ProcessGroup) -> (Found, Overlap) {
         let (found, watched) =
             step(process_group, &Overlap::Unknown, &batches(process_group.rank()), None).expect("a step");
-        (found, Overlap::after(process_group.all_gather(watched).expect("heard")))
+        (found, Overlap::after(process_group.all_gather(watched).expect("received")))
     }
 
     #[test]

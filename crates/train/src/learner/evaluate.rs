@@ -23,19 +23,19 @@ impl<O: Objective> Learner<O> {
         let _span = tracing::debug_span!("evaluate", step = self.state.step).entered();
         let (model, step) = (self.model().valid(), self.state.step);
         let judge = |model: &O::Model| self.stepper.objective.evaluate(model, &self.config.evaluate.metrics);
-        let judged = judge(&model).and_then(|found| {
+        let evaluated = judge(&model).and_then(|found| {
             // Before the first step there is no average.
             let averaged = self.stepper.ema.as_ref().filter(|_| step > 0).map(|ema| ema.of(model.clone()));
             let of_average = averaged.as_ref().map(judge).transpose()?;
             Ok((found, averaged.zip(of_average)))
         });
         self.state.unjudged = true;
-        let own = (judged.as_ref().err().map(ToString::to_string), self.is_asked_to_stop());
-        let heard = self.stepper.process_group.all_gather(own)?;
-        let interrupted = heard.iter().any(|(_, interrupted)| *interrupted);
-        let failed = heard.into_iter().enumerate().find_map(|(rank, (message, _))| Some((rank, message?)));
-        let (evaluation, average) = match (judged, failed) {
-            (Ok(judged), None) => judged,
+        let own = (evaluated.as_ref().err().map(ToString::to_string), self.is_asked_to_stop());
+        let received = self.stepper.process_group.all_gather(own)?;
+        let interrupted = received.iter().any(|(_, interrupted)| *interrupted);
+        let failed = received.into_iter().enumerate().find_map(|(rank, (message, _))| Some((rank, message?)));
+        let (evaluation, average) = match (evaluated, failed) {
+            (Ok(evaluated), None) => evaluated,
             (Err(error), _) => return self.gives_up(error, interrupted, &session.progress),
             (Ok(_), Some((rank, message))) => {
                 let error = TrainError::Rank { rank: self.stepper.process_group.name(rank), message };

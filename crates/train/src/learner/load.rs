@@ -42,9 +42,9 @@ impl<O: Objective> Learner<O> {
                 }
                 Err(error) => Loaded { failure: Some(error.to_string()), ..Loaded::default() },
             };
-            let heard = process_group.all_gather(Loaded { interrupted: self.is_asked_to_stop(), ..own })?;
-            let interrupted = !process_group.is_alone() && heard.iter().any(|loaded| loaded.interrupted);
-            let failure = heard.iter().enumerate().find_map(|(rank, loaded)| Some((rank, loaded.failure.clone()?)));
+            let received = process_group.all_gather(Loaded { interrupted: self.is_asked_to_stop(), ..own })?;
+            let interrupted = !process_group.is_alone() && received.iter().any(|loaded| loaded.interrupted);
+            let failure = received.iter().enumerate().find_map(|(rank, loaded)| Some((rank, loaded.failure.clone()?)));
             if interrupted || failure.is_some() {
                 match (read, failure) {
                     (Err(error), _) if !interrupted => self.gives_up(error, self.is_asked_to_stop(), progress)?,
@@ -59,14 +59,14 @@ impl<O: Objective> Learner<O> {
             let read = read.map_err(TrainError::Data)?;
             self.state.cursor = end;
             // In a short last step some ranks have no batch, and know before it that they have no more.
-            if heard.iter().all(|loaded| loaded.ended) {
+            if received.iter().all(|loaded| loaded.ended) {
                 (self.state.epoch, self.state.cursor) = (self.state.epoch + 1, 0);
                 // Now, so that its first batches are made while this step is computed.
                 feed.seek((self.state.epoch, self.state.cursor), share);
                 empty += 1;
             }
-            if heard.iter().any(|loaded| !loaded.terms.is_empty()) {
-                let plan = Plan::of(&read.numbers, end - share.window, heard)?;
+            if received.iter().any(|loaded| !loaded.terms.is_empty()) {
+                let plan = Plan::of(&read.numbers, end - share.window, received)?;
                 return Ok(Some((read.batches, plan)));
             }
             if empty > EMPTY_EPOCHS {

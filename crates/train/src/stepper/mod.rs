@@ -90,8 +90,8 @@ impl<O: Objective> Stepper<O> {
     pub fn plan_of(&self, batches: &[O::Batch]) -> Result<Plan, TrainError> {
         let (rank, count) = (self.process_group.rank(), self.process_group.count());
         let numbers: Vec<usize> = (0..batches.len()).map(|index| index * count + rank).collect();
-        let heard = self.process_group.all_gather(Loaded::new(&self.objective, batches, &numbers))?;
-        Plan::of(&numbers, 0, heard)
+        let received = self.process_group.all_gather(Loaded::new(&self.objective, batches, &numbers))?;
+        Plan::of(&numbers, 0, received)
     }
 
     /// Computes the gradients of the mean loss of a step: each term's sum over the batches of all ranks divided by its

@@ -66,9 +66,9 @@ impl Plan {
     ///
     /// # Errors
     /// When batches have different loss terms.
-    pub fn of(numbers: &[usize], begin: usize, heard: Vec<Loaded>) -> Result<Self, TrainError> {
+    pub fn of(numbers: &[usize], begin: usize, received: Vec<Loaded>) -> Result<Self, TrainError> {
         let (mut batches, mut names) = (Vec::new(), Vec::new());
-        for loaded in heard {
+        for loaded in received {
             batches.extend(loaded.terms);
             names.extend(loaded.names);
         }

@@ -47,6 +47,12 @@ pub fn tune(args: &Args, experiment: &mut Experiment) -> Result<Vec<String>, Fai
     Ok(results)
 }
 
+/// Checks the options of the search, which may come after minutes of a search for the batch.
+pub fn check(args: &Args, experiment: &Experiment) -> Result<(), Failure> {
+    let subjects = subjects(args, experiment)?;
+    subjects.iter().try_for_each(|subject| options(args, subject).validate().map(|_| ()).map_err(Failure::bad_input))
+}
+
 fn subjects(args: &Args, experiment: &Experiment) -> Result<Vec<RateSubject>, Failure> {
     let mut chosen = experiment.clone();
     if let Some(name) = &args.task {

@@ -69,7 +69,7 @@ fn a_run_is_followed_from_its_first_line_to_its_end() {
     write(run.join("performance.jsonl"), performance(1..=5, 0.75) + &performance(6..=15, 0.3)).expect("written");
     let running = monitor.look();
     assert_eq!((running.step, running.state, running.eta_seconds), (Some(150), State::Running, Some(10.0)));
-    assert_eq!(running.valid.as_ref().expect("judged")["cer"], 0.25);
+    assert_eq!(running.valid.as_ref().expect("evaluated")["cer"], 0.25);
     let latest = running.performance.as_ref().expect("measured");
     assert_eq!((latest.steps, latest.seconds), (100, 20.0));
     assert!((latest.time.data_wait - 0.3).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! What is heard in a recording of Morse code.
+//! What is keyed in a recording of Morse code.
 
 use undertone::cw::listen::{KeyedTone, keyed_tone};
 
@@ -6,7 +6,7 @@ use undertone::cw::listen::{KeyedTone, keyed_tone};
 const CLEAN_DB: f64 = 96.0;
 
 /// Describes the keyed tone in the audio.
-pub fn heard(audio: &[f32]) -> String {
+pub fn keying(audio: &[f32]) -> String {
     match keyed_tone(audio) {
         Some(KeyedTone { pitch_hz, wpm, snr_db }) if snr_db < CLEAN_DB => {
             format!(
@@ -16,6 +16,6 @@ pub fn heard(audio: &[f32]) -> String {
         Some(KeyedTone { pitch_hz, wpm, .. }) => {
             format!("a tone of {pitch_hz:.0} Hz keyed at {wpm:.0} words per minute, without noise")
         }
-        None => "no tone is heard that is keyed".into(),
+        None => "there is no tone that is keyed".into(),
     }
 }
