@@ -221,9 +221,25 @@ fn a_task_that_is_added_to_a_finished_run_leaves_the_others_as_they_are() {
         let answer = predict(&["--task", asked]);
         assert!(others.iter().all(|task| answer["gates"][*task] == 0.0 && answer["task"] != **task), "{answer}");
     }
+    assert_others_are_told(&place);
     place
         .run(&["predict", "--run", "runs/two", "--audio", "tone.wav", "--task", "low,fourth"])
         .assert_refusal(&["there is no task `fourth`", "low, high, third"]);
+}
+
+/// Recordings of none of the tasks: a folder of two, of which one has two windows, and a single one.
+fn assert_others_are_told(place: &Place) {
+    std::fs::create_dir(place.path("others")).expect("a directory");
+    for (name, seconds) in [("short.wav", 1_u32), ("long.wav", 3)] {
+        let hiss: Vec<f32> = (0..16_000 * seconds).map(|t| (t * t % 997) as f32 / 997.0 - 0.5).collect();
+        std::fs::write(place.path("others").join(name), wav(&hiss)).expect("written");
+    }
+    place.write("others/notes.txt", "no recording");
+    let analyze = |others: &str| place.run(&["analyze", "--run", "runs/two", "--others", others]);
+    for (others, count) in [("others", " and 3 of others: area"), ("tone.wav", " and 1 of tone.wav: area")] {
+        assert!(analyze(others).succeeded().stdout.contains(count), "{others}");
+    }
+    analyze("two.yaml").assert_refusal(&["two.yaml"]);
 }
 
 /// The second task's YAML under another name.

@@ -22,7 +22,7 @@ pub struct Args {
     by: Vec<String>,
     /// Inputs of none of the tasks, to see what `router.reject` makes of them: a file with a text on each line, or for speech a
     /// recording or a folder of recordings
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "by")]
     others: Option<PathBuf>,
     /// Override one key of the run's configuration
     #[arg(long = "set", value_name = "KEY=VALUE")]
