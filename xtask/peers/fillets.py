@@ -4,7 +4,7 @@
     python xtask/peers/fillets.py OUT.csv
 
 Columns: audio (the file where the package puts it), text, scene (the level of the game), role (the typeface of the line, which is one for
-each role in a scene). Lines without a text are left out; the rest are about 1,760, and 1.9 hours. Licence of the game and its data: GPL-2.
+each role in a scene). Lines without a text are left out; the rest are 1,713. Licence of the game and its data: GPL-2.
 """
 
 import csv
