@@ -163,8 +163,10 @@ struct Job<'a> {
     transcriber: &'a Transcriber,
     layout: Layout,
     bar: AudioBar,
-    /// When the last recording was done.
+    /// When the first recording was begun.
     since: Instant,
+    /// Seconds of audio that were read since.
+    seconds: f64,
     /// Errors so far.
     failures: Vec<String>,
 }
@@ -183,7 +185,7 @@ impl<'a> Job<'a> {
             ..usual
         };
         let bar = AudioBar::begin(recordings.iter().map(seconds).sum());
-        Self { args, recordings, transcriber, layout, bar, since: Instant::now(), failures: Vec::new() }
+        Self { args, recordings, transcriber, layout, bar, since: Instant::now(), seconds: 0.0, failures: Vec::new() }
     }
 
     /// Transcribes all recordings. What cannot be read is reported at once, and the others go on.
@@ -193,6 +195,9 @@ impl<'a> Job<'a> {
         let result = transcriber.recordings(&stored, |update| self.take(update));
         self.bar.end();
         result?;
+        if self.recordings.len() > 1 {
+            tracing::info!("{}", self.speed());
+        }
         match self.failures.len() {
             0 => Ok(()),
             1 if self.recordings.len() == 1 => Err(Failure::BadInput(self.failures.remove(0))),
@@ -215,8 +220,8 @@ impl<'a> Job<'a> {
             Update::Done { recording, transcript: Ok(transcript) } => {
                 self.bar.done(transcript.seconds());
                 self.write(recording, &transcript)?;
+                self.seconds += transcript.seconds();
                 self.report(recording, &transcript);
-                self.since = Instant::now();
                 Ok(())
             }
             Update::Done { transcript: Err(error), .. } => {
@@ -284,12 +289,18 @@ impl<'a> Job<'a> {
         if self.transcriber.reader().is_some_and(|reader| reader.name() == MORSE)
             && let Ok(audio) = audio::load(self.path(recording))
         {
-            let (seconds, elapsed) = (transcript.seconds(), self.since.elapsed().as_secs_f64());
-            let (keying, times) = (keying::keying(&audio), seconds / elapsed.max(1e-9));
-            self.bar.hidden(|| {
-                tracing::info!("{path}: {keying}; {seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast");
-            });
+            let keying = keying::keying(&audio);
+            // Several recordings are read at a time.
+            let speed = if self.recordings.len() == 1 { format!("; {}", self.speed()) } else { String::new() };
+            self.bar.hidden(|| tracing::info!("{path}: {keying}{speed}"));
         }
+    }
+
+    /// Returns how fast all recordings so far were read.
+    fn speed(&self) -> String {
+        let (seconds, elapsed) = (self.seconds, self.since.elapsed().as_secs_f64());
+        let times = seconds / elapsed.max(1e-9);
+        format!("{seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast")
     }
 }
 

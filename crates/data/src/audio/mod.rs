@@ -8,6 +8,7 @@
 mod container;
 mod decode;
 mod error;
+mod folder;
 mod full_scale;
 mod live;
 mod opus;
@@ -24,6 +25,8 @@ use std::path::Path;
 pub use decode::Decoded;
 pub(crate) use decode::ROUNDING;
 pub use error::AudioError;
+pub(crate) use folder::has_audio_extension;
+pub use folder::{EXTENSIONS, audio_files};
 pub use full_scale::FloatRange;
 pub use live::LiveAudio;
 pub(crate) use resample::to_16k;
@@ -32,12 +35,6 @@ pub use stream::AudioStream;
 
 /// Sampling rate of all audio after decoding, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
-
-/// Extensions of the files that are read. The content decides, not the name: these tell audio from other files in a folder.
-pub const EXTENSIONS: [&str; 18] = [
-    "wav", "flac", "mp3", "ogg", "oga", "opus", "m4a", "m4b", "mp4", "m4v", "mov", "aac", "aif", "aiff", "caf", "mka",
-    "mkv", "webm",
-];
 
 /// Reads the whole file as 16 kHz mono samples with a full scale of `[-1, 1]`. Floats slightly beyond full scale are
 /// kept; floats up to 32,768 or further are divided, as described at [`FloatRange`].

@@ -76,17 +76,7 @@ pub enum AugmentError {
         /// The file or folder.
         path: PathBuf,
     },
-    /// A folder cannot be listed.
-    #[error("augment.{key}: {path} cannot be read: {source}; check the path")]
-    Folder {
-        /// The key.
-        key: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
-    /// A file cannot be decoded.
+    /// A file cannot be decoded, or a folder cannot be read.
     #[error("augment.{key}: {source}")]
     Audio {
         /// The key.

@@ -1,12 +1,11 @@
 //! Recordings that effects draw from.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
 use super::AugmentError;
-use crate::audio::{self, EXTENSIONS};
+use crate::audio;
 use crate::records::Paths;
 
 /// Maximum length of noise that is kept, in hours: 0.9 GB in 16 bits.
@@ -24,11 +23,11 @@ pub(super) fn load<T: Send>(
 ) -> Result<Vec<Vec<T>>, AugmentError> {
     let mut files = Vec::new();
     for path in paths.as_slice() {
-        let before = files.len();
-        find(key, path, &mut files)?;
-        if files.len() == before {
+        let found = audio::audio_files(path).map_err(|source| AugmentError::Audio { key, source })?;
+        if found.is_empty() {
             return Err(AugmentError::NoFiles { key, path: path.clone() });
         }
+        files.extend(found);
     }
     let decode = |file: &PathBuf| {
         let audio = audio::load(file).map_err(|source| AugmentError::Audio { key, source })?;
@@ -44,31 +43,4 @@ pub(super) fn load<T: Send>(
         kept.extend(decoded);
     }
     Ok(kept)
-}
-
-/// Returns the file itself, or the audio files in a folder and its subfolders; hidden ones are skipped.
-fn find(key: &'static str, path: &Path, files: &mut Vec<PathBuf>) -> Result<(), AugmentError> {
-    let fail = |source| AugmentError::Folder { key, path: path.into(), source };
-    if !fs::metadata(path).map_err(fail)?.is_dir() {
-        files.push(path.into());
-        return Ok(());
-    }
-    let entries = fs::read_dir(path).map_err(fail)?.collect::<Result<Vec<_>, _>>().map_err(fail)?;
-    let mut inside: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
-    inside.sort();
-    for path in inside.iter().filter(|path| !is_hidden(path)) {
-        if path.is_dir() || is_audio(path) {
-            find(key, path, files)?;
-        }
-    }
-    Ok(())
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
-}
-
-fn is_audio(path: &Path) -> bool {
-    let known = |extension: &std::ffi::OsStr| EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known));
-    path.extension().is_some_and(known)
 }

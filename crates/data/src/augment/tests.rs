@@ -266,7 +266,7 @@ fn refusals_name_the_key_and_the_way_out() {
     assert!(refusal(|c| c.spec_augment = no_masks).contains("raise one, or set p to 0"));
     let path = Some(Paths::from(PathBuf::from("/no/such/place")));
     let said = refusal(|c| c.noise = NoiseConfig { p: 1.0, path: path.clone(), ..Default::default() });
-    assert!(said.starts_with("augment.noise.path: /no/such/place cannot be read"), "{said}");
+    assert!(said.starts_with("augment.noise.path: /no/such/place: cannot be read"), "{said}");
     let both = NoiseConfig { kind: Some(NoiseColour::Pink), path: path.clone(), ..Default::default() };
     assert!(refusal(|c| c.noise = both).contains("leave out kind"));
     let both = ReverbConfig { path, direct_db: [1.0, 2.0], ..Default::default() };

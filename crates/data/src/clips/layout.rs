@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::ClipsError;
-use crate::audio::EXTENSIONS;
+use crate::audio::has_audio_extension;
 use crate::records::lines::read_error;
 use crate::records::row::{Content, Row};
 use crate::records::{Format, Origin, RecordsConfig, RecordsError, find};
@@ -57,7 +57,7 @@ fn file(path: &Path, config: &RecordsConfig) -> Result<Format, ClipsError> {
     }
     let format = match ending(&name).as_str() {
         "tar" if config.format == Format::Auto => Format::Tar,
-        other if EXTENSIONS.contains(&other) => {
+        _ if has_audio_extension(path) => {
             let reason = "is an audio file: name the list of audio files and texts, or the folder with both";
             return Err(layout(path, reason));
         }
@@ -162,7 +162,7 @@ fn look(path: &Path) -> Result<Found, ClipsError> {
                 let is_metadata = file.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("metadata"));
                 if is_metadata { found.metadata.push(file) } else { found.lists.push(file) }
             }
-            other if EXTENSIONS.contains(&other) => found.audio.push(file),
+            _ if has_audio_extension(&file) => found.audio.push(file),
             _ => {}
         }
     }

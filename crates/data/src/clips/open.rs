@@ -11,7 +11,7 @@ use super::remote::{ParquetFile, Remote};
 use super::source::{Files, Length, Source};
 use super::tar::{self, Member};
 use super::{Clips, ClipsError, DEFAULT_MEMORY, layout};
-use crate::audio::EXTENSIONS;
+use crate::audio::{EXTENSIONS, has_audio_extension};
 use crate::records::fields::TaskFields;
 use crate::records::files::file_rows;
 use crate::records::lines::{Rows, read_error};
@@ -220,8 +220,7 @@ fn source(task: &TaskFields, row: &Row, holder: &Holder, files: &mut Files) -> R
 
 /// Returns the possible paths of an audio file, in this order. Joining an absolute path gives that path.
 fn candidates<'p>(folders: &'p [PathBuf], path: &'p str) -> impl Iterator<Item = PathBuf> + 'p {
-    let ending = Path::new(path).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let bare = !EXTENSIONS.iter().any(|known| ending.eq_ignore_ascii_case(known));
+    let bare = !has_audio_extension(Path::new(path));
     let endings = std::iter::once(String::new())
         .chain(EXTENSIONS.iter().filter(move |_| bare).map(|ending| format!(".{ending}")));
     folders.iter().flat_map(move |folder| endings.clone().map(move |ending| folder.join(format!("{path}{ending}"))))

@@ -4,8 +4,8 @@ use super::batch::SampleInput;
 use super::known::pooled;
 use super::predict::Predictor;
 use crate::{Experiment, RunError, Split};
-use std::path::{Path, PathBuf};
-use undertone_data::audio::{self, EXTENSIONS};
+use std::path::Path;
+use undertone_data::audio;
 use undertone_model::known_inputs::KnownInputs;
 use undertone_tasks::{TextSample, user_input_origin};
 use undertone_transcribe::TranscribeError;
@@ -91,7 +91,7 @@ impl Predictor {
                 }
             }
             None => {
-                for file in recordings(path)? {
+                for file in audio::audio_files(path).map_err(TranscribeError::from)? {
                     let samples = audio::load(&file).map_err(TranscribeError::from)?;
                     let pieces = self.pieces(&file.display().to_string(), &samples)?;
                     pieces.into_iter().try_for_each(|(_, sample)| add(SampleInput::Speech(sample)))?;
@@ -100,21 +100,6 @@ impl Predictor {
         }
         Ok(shares)
     }
-}
-
-/// Returns a recording, or those of a folder in the order of their names.
-fn recordings(path: &Path) -> Result<Vec<PathBuf>, RunError> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let files = entries.map_err(RunError::of_file("read", path))?.into_iter().map(|entry| entry.path());
-    let is_audio = |file: &PathBuf| {
-        file.extension().is_some_and(|own| EXTENSIONS.iter().any(|known| own.eq_ignore_ascii_case(known)))
-    };
-    let mut files: Vec<PathBuf> = files.filter(is_audio).collect();
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone::data::audio::EXTENSIONS;
+use undertone::data::audio::audio_files;
 
 /// A recording, and the name of its output without extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +22,15 @@ pub fn recordings(paths: &[PathBuf], unique: bool) -> Result<Vec<Recording>, Fai
     let mut all = Vec::new();
     for path in paths {
         if path.is_dir() {
-            let before = all.len();
-            in_folder(path, path, &mut all)?;
-            if all.len() == before {
+            let found = audio_files(path).map_err(|error| Failure::BadInput(error.to_string()))?;
+            if found.is_empty() {
                 let text = format!("the folder `{}` has no audio files: name them one by one", path.display());
                 return Err(Failure::BadInput(text));
             }
+            all.extend(found.into_iter().map(|file| {
+                let name = file.strip_prefix(path).unwrap_or(&file).with_extension("");
+                Recording { path: file, name }
+            }));
         } else if path.exists() {
             let name = path.file_stem().map_or_else(|| path.clone(), PathBuf::from);
             all.push(Recording { path: path.clone(), name });
@@ -47,27 +50,4 @@ pub fn recordings(paths: &[PathBuf], unique: bool) -> Result<Vec<Recording>, Fai
         }
     }
     Ok(all)
-}
-
-fn in_folder(top: &Path, folder: &Path, all: &mut Vec<Recording>) -> Result<(), Failure> {
-    let unreadable =
-        |e: std::io::Error| Failure::BadInput(format!("cannot read the folder `{}`: {e}", folder.display()));
-    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
-    let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths {
-        // A link to a folder may lead in a circle.
-        if path.is_dir() && !path.is_symlink() {
-            in_folder(top, &path, all)?;
-        } else if path.is_file() && is_recording(&path) {
-            let name = path.strip_prefix(top).unwrap_or(&path).with_extension("");
-            all.push(Recording { path, name });
-        }
-    }
-    Ok(())
-}
-
-fn is_recording(path: &Path) -> bool {
-    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-    extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
