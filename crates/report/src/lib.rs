@@ -41,7 +41,7 @@ pub use evaluation::record::{
 };
 pub use rates::{RateCurve, RatePage};
 pub use reports::{write_report, write_reports};
-pub use routing::{Confidence, GateEntropy, Histogram, RoutedSample, RoutingAnalysis};
+pub use routing::{Calibration, CalibrationBin, Confidence, GateEntropy, Histogram, RoutedSample, RoutingAnalysis};
 pub use run::overview::{LoggedStage, PhaseOverview, RunOverview};
 pub use run::page::report_html;
 pub use run::pictures::{Picture, PictureSection, pictures};

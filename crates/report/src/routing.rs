@@ -1,4 +1,4 @@
-//! Routing statistics: distribution of the gates, confidence of the router, and balance of the adapters.
+//! Routing statistics: distribution of the gates, confidence of the router and its calibration, and balance of the adapters.
 
 use crate::error::AnalysisError;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,9 @@ pub struct RoutingAnalysis {
     pub entropy: GateEntropy,
     /// Confidence of right and of wrong decisions.
     pub confidence: Confidence,
+    /// Confidence beside the share of right decisions; `None` in analyses of earlier versions.
+    #[serde(default)]
+    pub calibration: Option<Calibration>,
 }
 
 /// Entropy of the gates, −Σ g ln g.
@@ -68,6 +71,27 @@ pub struct Confidence {
     pub right: Histogram,
     /// Number of wrong decisions by confidence.
     pub wrong: Histogram,
+}
+
+/// Whether decisions are right as often as their confidence says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Bins of equal width of the confidence over 0..=1; the last one includes 1.
+    pub bins: Vec<CalibrationBin>,
+    /// Expected calibration error (Naeini et al., 2015): mean over the samples of the difference between mean confidence and
+    /// accuracy of their bin. 0 is perfect.
+    pub error: f64,
+}
+
+/// Samples whose confidence is in one bin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationBin {
+    /// Number of samples.
+    pub samples: usize,
+    /// Mean confidence; 0 without samples.
+    pub confidence: f64,
+    /// Share of right decisions; 0 without samples.
+    pub accuracy: f64,
 }
 
 /// Counts in bins of equal width over 0..=1; the last bin includes 1.
@@ -111,12 +135,36 @@ impl Histogram {
     }
 
     fn add(&mut self, value: f64) {
-        self.counts[((value * BINS as f64) as usize).min(BINS - 1)] += 1;
+        self.counts[bin_of(value)] += 1;
     }
 
     /// Returns the total count.
     pub fn total(&self) -> usize {
         self.counts.iter().sum()
+    }
+}
+
+/// Returns the bin of a value in 0..=1.
+fn bin_of(value: f64) -> usize {
+    ((value * BINS as f64) as usize).min(BINS - 1)
+}
+
+impl Calibration {
+    /// Computes it from the sums of the confidence in each bin, and from the histograms of right and of wrong decisions.
+    fn new(sums: &[f64], right: &Histogram, wrong: &Histogram) -> Self {
+        let bins: Vec<CalibrationBin> = sums
+            .iter()
+            .zip(right.counts.iter().zip(&wrong.counts))
+            .map(|(sum, (&right, &wrong))| {
+                let samples = right + wrong;
+                let share = |sum: f64| mean(sum, samples).unwrap_or_default();
+                CalibrationBin { samples, confidence: share(*sum), accuracy: share(right as f64) }
+            })
+            .collect();
+        let all: usize = bins.iter().map(|bin| bin.samples).sum();
+        let differences = bins.iter().map(|bin| bin.samples as f64 * (bin.confidence - bin.accuracy).abs());
+        let error = mean(differences.sum(), all).unwrap_or_default();
+        Self { bins, error }
     }
 }
 
@@ -128,6 +176,8 @@ struct Tally {
     entropies: Histogram,
     /// Sum and histogram of the confidence: of wrong, and of right decisions.
     confidence: [(f64, Histogram); 2],
+    /// Sum of the confidence in each bin.
+    confidences: Vec<f64>,
 }
 
 impl Tally {
@@ -138,6 +188,7 @@ impl Tally {
             entropy: 0.0,
             entropies: Histogram::new(),
             confidence: [(0.0, Histogram::new()), (0.0, Histogram::new())],
+            confidences: vec![0.0; BINS],
         }
     }
 
@@ -150,9 +201,11 @@ impl Tally {
         let entropy = entropy(gates);
         self.entropy += entropy;
         self.entropies.add(normalized(entropy, gates.len()));
+        let confidence = f64::from(sample.confidence);
         let (sum, histogram) = &mut self.confidence[usize::from(chosen == sample.task)];
-        *sum += f64::from(sample.confidence);
-        histogram.add(f64::from(sample.confidence));
+        *sum += confidence;
+        histogram.add(confidence);
+        self.confidences[bin_of(confidence)] += confidence;
     }
 
     fn finish(self, tasks: Vec<String>) -> RoutingAnalysis {
@@ -164,7 +217,9 @@ impl Tally {
             .collect();
         let entropy = self.entropy / samples as f64;
         let [wrong_confidence, right_confidence] = self.confidence;
+        let calibration = Calibration::new(&self.confidences, &right_confidence.1, &wrong_confidence.1);
         RoutingAnalysis {
+            calibration: Some(calibration),
             samples,
             accuracy: right as f64 / samples as f64,
             task_accuracy: self
@@ -323,6 +378,30 @@ mod tests {
     }
 
     #[test]
+    fn calibration_compares_confidence_with_how_often_decisions_are_right() {
+        let calibration = three_tasks().calibration.unwrap();
+        // Each sample has a bin of its own: right with 0.9 and 0.7, wrong with 0.32.
+        let bin = |confidence: f64| calibration.bins[bin_of(confidence)];
+        for (confidence, accuracy) in [(0.9, 1.0), (0.7, 1.0), (0.32, 0.0)] {
+            let found = bin(f64::from(confidence as f32));
+            assert_eq!((found.samples, found.accuracy), (1, accuracy));
+            close(found.confidence, confidence);
+        }
+        close(calibration.error, (0.1 + 0.3 + 0.32) / 3.0);
+        // Of four samples with a confidence of 0.75 three are right.
+        let of = |task| sample(task, &[1.0, 0.0], 0.75);
+        let perfect = RoutingAnalysis::new(names(2), &[of(0), of(0), of(1), of(0)]).unwrap();
+        close(perfect.calibration.unwrap().error, 0.0);
+    }
+
+    #[test]
+    fn analyses_of_earlier_versions_have_no_calibration() {
+        let mut json = serde_json::to_value(three_tasks()).unwrap();
+        json.as_object_mut().unwrap().remove("calibration");
+        assert_eq!(serde_json::from_value::<RoutingAnalysis>(json).unwrap().calibration, None);
+    }
+
+    #[test]
     fn load_imbalance_is_the_variance_over_the_squared_ideal_share() {
         // Usage ¾ and ¼: the variance is 1/16, the squared ideal share ¼.
         let analysis = RoutingAnalysis::new(names(2), &[sample(0, &[0.75, 0.25], 1.0)]).unwrap();
@@ -405,6 +484,7 @@ mod tests {
             prop_assert!((0.0..=3.0 + 1e-9).contains(&analysis.load_imbalance));
             prop_assert_eq!(analysis.entropy.histogram.total(), samples.len());
             prop_assert_eq!(analysis.confidence.right.total() + analysis.confidence.wrong.total(), samples.len());
+            prop_assert!((0.0..=1.0).contains(&analysis.calibration.unwrap().error));
         }
     }
 }

@@ -44,6 +44,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if let Some(routing) = &report.routing {
         say!("routing accuracy {:.2} % of {} inputs", 100.0 * routing.accuracy, routing.samples)?;
+        if let Some(calibration) = &routing.calibration {
+            say!("calibration error of the confidence {:.3}", calibration.error)?;
+        }
     }
     if let Some(page) = &report.page {
         say!("report: {}", page.display())?;

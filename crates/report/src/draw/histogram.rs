@@ -1,9 +1,9 @@
-//! Histograms of the router's output: gate entropy and confidence.
+//! Histograms of the router's output: gate entropy, confidence and its calibration.
 
 use super::canvas::{FAINT, INK, TEXT, colour, legend, sheet, style};
 use super::lines::Frame;
 use crate::error::AnalysisError;
-use crate::routing::{Histogram, RoutingAnalysis};
+use crate::routing::{Calibration, Histogram, RoutingAnalysis};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
@@ -58,6 +58,49 @@ pub(crate) fn confidence(analysis: &RoutingAnalysis) -> Result<String, AnalysisE
             Ok(())
         })
     })
+}
+
+/// Draws the share of right decisions by confidence, beside the diagonal on which a calibrated confidence lies. Each bar has its number of
+/// samples.
+pub(crate) fn calibration(calibration: &Calibration) -> Result<String, AnalysisError> {
+    let title = format!("Calibration of the confidence: expected error {:.3}", calibration.error);
+    sheet(&title, |area| {
+        let entries = [("share of right decisions".to_owned(), colour(0)), ("mean confidence".to_owned(), colour(5))];
+        let area = legend(area, &entries)?;
+        let mut frame = Frame::new((0.0, 1.0), (0.0, 1.12));
+        frame.x_name = "Confidence";
+        frame.y_name = "Share of right decisions";
+        frame.x_ticks = 11;
+        frame.draw(&area, |chart| {
+            let accuracies: Vec<f64> = calibration.bins.iter().map(|bin| bin.accuracy).collect();
+            chart.draw_series(bars(&accuracies, 0.0, 1.0, colour(0)))?;
+            chart.draw_series([PathElement::new([(0.0, 0.0), (1.0, 1.0)], FAINT)])?;
+            let filled = || calibration.bins.iter().enumerate().filter(|(_, bin)| bin.samples > 0);
+            let width = 1.0 / calibration.bins.len() as f64;
+            chart.draw_series(filled().map(|(index, bin)| {
+                let (start, end) = (width * (index as f64 + 0.1), width * (index as f64 + 0.9));
+                PathElement::new([(start, bin.confidence), (end, bin.confidence)], colour(5).stroke_width(2))
+            }))?;
+            let ink = style(COUNT, INK, HPos::Center, VPos::Bottom);
+            chart.draw_series(filled().map(|(index, bin)| {
+                let top = bin.accuracy.max(bin.confidence) + 0.01;
+                Text::new(count_text(bin.samples), (width * (index as f64 + 0.5), top), ink.clone())
+            }))?;
+            Ok(())
+        })
+    })
+}
+
+/// Size of the counts above bars, in pixels: five characters are as wide as a bar.
+const COUNT: f64 = 8.0;
+
+/// Returns a count in at most four characters.
+fn count_text(count: usize) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}k", count / 1000),
+        _ => format!("{}M", count / 1_000_000),
+    }
 }
 
 /// Returns the histogram in percent of its samples.

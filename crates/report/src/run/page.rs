@@ -48,15 +48,18 @@ pub fn report_html(
     frame::page(title, &body)
 }
 
-/// Returns the run in five numbers.
+/// Returns the run in a few numbers.
 fn summary(analysis: &RoutingAnalysis) -> Markup {
-    frame::cards(&[
+    let mut cards = vec![
         ("Test samples", analysis.samples.to_string(), String::new()),
         ("Tasks", analysis.tasks.len().to_string(), String::new()),
         ("Routing accuracy", format!("{:.2}%", 100.0 * analysis.accuracy), String::new()),
         ("Gate entropy / ln K", format!("{:.3}", analysis.entropy.normalized_mean), String::new()),
         ("Load imbalance", format!("{:.3}", analysis.load_imbalance), String::new()),
-    ])
+    ];
+    let calibration = analysis.calibration.as_ref();
+    cards.extend(calibration.map(|it| ("Calibration error", format!("{:.3}", it.error), String::new())));
+    frame::cards(&cards)
 }
 
 /// Returns the routing by task; its numbers are those that the pictures use where names would not fit.
@@ -127,7 +130,7 @@ mod tests {
         };
         assert_eq!(texts("h1"), ["A run"]);
         assert_eq!(texts("h2"), ["Metrics by router and task", "Routing", "Training", "Settings"]);
-        assert_eq!((texts("svg").len(), texts("figcaption").len(), texts("table").len()), (8, 8, 3));
+        assert_eq!((texts("svg").len(), texts("figcaption").len(), texts("table").len()), (9, 9, 3));
         let analysis = fixture::analysis(3);
         assert!(texts("dd").contains(&format!("{:.2}%", 100.0 * analysis.accuracy)));
         assert!(texts("td").contains(&format!("{:.2}%", 100.0 * analysis.task_accuracy[1].unwrap())));

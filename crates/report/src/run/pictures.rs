@@ -99,9 +99,15 @@ fn routing_pictures(analysis: &RoutingAnalysis) -> Result<Vec<Picture>, Analysis
             histogram::confidence(analysis)?,
         ),
     ];
+    let calibration = analysis.calibration.as_ref().map(histogram::calibration).transpose()?;
+    let calibration = calibration.map(|svg| {
+        let caption = "Share of right decisions by confidence, with the number of samples. A confidence that can be trusted has its bars \
+                       end at its line.";
+        ("calibration", caption, svg)
+    });
     let picture =
         |(name, caption, svg): (&str, &str, String)| Picture::new(PictureSection::Routing, name, caption, svg);
-    Ok(drawn.into_iter().map(picture).collect())
+    Ok(drawn.into_iter().chain(calibration).map(picture).collect())
 }
 
 fn phase_pictures(number: usize, phase: &LossCurves) -> Result<Vec<Picture>, AnalysisError> {
@@ -152,7 +158,7 @@ mod tests {
                 let document = roxmltree::Document::parse(&picture.svg).unwrap();
                 assert_eq!(document.root_element().attribute("viewBox"), Some("0 0 640 420"));
             }
-            assert_eq!(files.len(), 8);
+            assert_eq!(files.len(), 9);
         }
     }
 
@@ -254,7 +260,7 @@ mod tests {
         };
         let pictures = pictures(&fixture::analysis(2), &table, &[silent]).unwrap();
         assert!(pictures.iter().all(|picture| picture.section == PictureSection::Routing));
-        assert_eq!(pictures.len(), 4);
+        assert_eq!(pictures.len(), 5);
     }
 
     proptest! {
