@@ -84,6 +84,8 @@ fn a_step_is_few_kernels_and_waits_for_nothing() {
         (&["--size", "nano", "--accumulation", "2"], 790.0),
         (&["--size", "nano", "--lora", "8"], 530.0),
         (&["--size", "nano", "--lora", "8", "--adapters", "2"], 880.0),
+        (&["--size", "nano", "--compute", "f16"], 540.0),
+        (&["--size", "nano", "--compute", "f16", "--lora", "8"], 715.0),
         (&["--size", "small"], 1500.0),
         (&["--size", "small", "--lora", "8"], 2250.0),
     ] {

@@ -56,6 +56,7 @@ impl MemoryAdvice {
         }
         let fused = !runs_ahead(device) && settings.kernels == Kernels::Fused;
         let execution = if fused { Execution::CPU } else { Execution::ACCELERATOR };
+        let execution = execution.with_memory(Capacity::of(device).total);
         let execution = Execution { checkpointed: settings.checkpointed, ..execution };
         Self { settings, footprint: footprint.training(count, encoder), execution }
     }

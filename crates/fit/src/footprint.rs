@@ -5,7 +5,8 @@
 //!   one, or 2 if it is in a matrix that is held in half precision; 4 more for each trainable one in its state as loaded,
 //!   which a run keeps; and 4 more if gradients are accumulated over several batches;
 //! - activations: the tensors of a sample's forward pass that its backward pass needs, counted one by one below;
-//! - pieces: the attention scores or logits that composed kernels hold at a time, of the whole batch but at most 2²⁶.
+//! - pieces: the attention scores or logits that composed kernels hold at a time, of the whole batch but at most 2²⁶; more
+//!   scores on devices with more than 32 GiB.
 //!
 //! **What was measured.** `cargo xtask bench step --tokens 448 --device cpu`, peak of the process, f32: tiny 936, 1111
 //! and 1543 MiB with batch 1, 2 and 4, base 1586 MiB with 1 (2026-11-21); tiny with `--kernels composed` 1100, 1563 and
@@ -48,7 +49,7 @@ pub struct Footprint {
 /// The program, its libraries, and buffers that do not grow with the batch; fitted to the peaks above.
 const FIXED: u64 = 150_000_000;
 
-/// Maximum number of scores or logits that composed kernels hold at a time.
+/// Maximum number of logits that composed kernels hold at a time.
 const PIECE: u64 = 1 << 26;
 
 /// Bytes per trainable parameter for its copy as loaded.
@@ -239,7 +240,7 @@ impl Footprint {
         }
         let scores = |stack: &Stack, memory: u64| {
             let all = batch.saturating_mul(stack.heads * stack.positions * stack.positions.max(memory));
-            12 * if stack.drops { all } else { all.min(PIECE) }
+            12 * if stack.drops { all } else { all.min(execution.scores) }
         };
         let decoder = self.decoder.as_ref().map_or(0, |decoder| {
             let logits = batch.saturating_mul(decoder.positions * self.vocabulary);

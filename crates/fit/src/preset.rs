@@ -64,7 +64,7 @@ impl Card {
     fn largest(&self, model: &Footprint, effective: usize, checkpointed: bool) -> usize {
         // With products in half precision all other tensors remain in f32.
         let execution = if self.driver.is_empty() { Execution::CPU } else { Execution::ACCELERATOR };
-        let execution = Execution { checkpointed, ..execution };
+        let execution = Execution { checkpointed, ..execution }.with_memory(Some(self.gigabytes * 1_000_000_000));
         let splits = std::iter::successors(Some(effective), |batch| (batch % 2 == 0).then_some(batch / 2));
         let fits = |batch: &usize| model.bytes(*batch, effective / batch, &execution) <= self.usable();
         splits.filter(|batch| *batch > 0).find(fits).unwrap_or(0)

@@ -30,6 +30,7 @@
 mod activation;
 mod attention;
 mod capacity;
+mod casts;
 mod checkpoint;
 mod conv;
 mod ctc;
@@ -71,8 +72,9 @@ mod sum;
 mod testing;
 
 pub use activation::{dropout, gelu, residual_dropout};
-pub use attention::{AttentionOptions, attention, prefers_states, state_attention};
+pub use attention::{AttentionOptions, attention, prefers_states, scores_at_once, state_attention};
 pub use capacity::Capacity;
+pub use casts::{CastType, cast_weights, forget_cast};
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;
 pub use ctc::{ctc_greedy, ctc_loss};

@@ -6,8 +6,8 @@ use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, ternary, unary, weights};
 #[cfg(feature = "tch")]
 use crate::libtorch;
-use crate::precision::lowered;
-use crate::product::matmul;
+use crate::precision::{lowered, lowered_input, lowered_weight};
+use crate::product::matmul_as;
 #[cfg(feature = "cube")]
 use crate::{cube, graph::differentiated};
 use burn::backend::flex::FlexTensor;
@@ -59,10 +59,10 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let wanted: Vec<bool> = inputs.iter().map(AnyFloat::is_tracked).collect();
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     // Casts happen in the shape of the neighbouring operations, so that they are fused with those.
-    let x = lowered(AnyFloat::from(x).plain().tensor::<D>()).reshape([rows, d_in]);
+    let x = lowered_input(AnyFloat::from(x).plain().tensor::<D>()).reshape([rows, d_in]);
     let product_dtype = x.dtype();
     // A weight that is held in half precision is kept so for the backward pass.
-    let kept = lowered(AnyFloat::from(weight).plain().tensor::<2>());
+    let kept = lowered_weight(AnyFloat::from(weight).plain().tensor::<2>(), with_autodiff);
     let weight = host::restored(kept.clone(), product_dtype);
     let bias = bias.map(|bias| AnyFloat::from(bias).plain().tensor::<1>());
     let y = match bias {
@@ -72,7 +72,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
             host::restored(libtorch::affine(x.clone(), weight, bias).reshape(y_shape), dtype)
         }
         bias => {
-            let y = host::restored(matmul(x.clone(), weight.transpose()).reshape(y_shape), dtype);
+            let y = matmul_as(x.clone(), weight.transpose(), dtype).reshape(y_shape);
             match bias {
                 Some(bias) => y + host::restored(bias, dtype).unsqueeze(),
                 None => y,
@@ -88,10 +88,10 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
         let dy = Tensor::<D>::from_dispatch(dy);
         let low = host::restored(dy.clone(), product_dtype).reshape([rows, d_out]);
         let dx = kept.map(|kept| {
-            let dx = matmul(low.clone(), host::restored(kept, product_dtype));
-            host::restored(dx.reshape(x_shape), dtype).into_dispatch()
+            let dx = matmul_as(low.clone(), host::restored(kept, product_dtype), dtype);
+            dx.reshape(x_shape).into_dispatch()
         });
-        let dw = x.map(|x| host::restored(matmul(low.clone().transpose(), x), weight_dtype).into_dispatch());
+        let dw = x.map(|x| matmul_as(low.clone().transpose(), x, weight_dtype).into_dispatch());
         let full = if dtype == product_dtype { low } else { dy.reshape([rows, d_out]) };
         let db = wants_bias.then(|| column_sums(full).into_dispatch());
         vec![dx, dw, db]

@@ -4,8 +4,8 @@ use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, runs_ahead};
 use crate::linear::{column_sums, linear};
 use crate::lora::lora_bank;
-use crate::precision::lowered;
-use crate::product::matmul;
+use crate::precision::{lowered_input, lowered_weight};
+use crate::product::{matmul, matmul_as};
 #[cfg(feature = "cube")]
 use crate::{cube, device::Backing};
 use burn::backend::{AutodiffBackend, Dispatch};
@@ -110,14 +110,14 @@ fn step<const D: usize>(
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let plain = |input: usize| inputs[input].clone().plain();
     // Casts happen in the shape of the neighbouring operations, so that they are fused with those.
-    let matrix = |input: usize| lowered(plain(input).tensor::<D>()).reshape([rows, d_in]);
+    let matrix = |input: usize| lowered_input(plain(input).tensor::<D>()).reshape([rows, d_in]);
 
     let [weight, a, b] = [1, 2, 3].map(|input| plain(input).tensor::<2>());
     let weight_dtype = weight.dtype();
     let x = matrix(0);
     let seen = dropped.map_or_else(|| x.clone(), matrix);
     // As in `linear`, a weight that is held in half precision is kept so for the backward pass.
-    let (kept, low_a, low_b) = (lowered(weight), lowered(a.clone()), lowered(b.clone()));
+    let [kept, low_a, low_b] = [weight, a.clone(), b.clone()].map(|weight| lowered_weight(weight, with_autodiff));
     let dtype = x.dtype();
     let scaling = Scaling {
         scale,
@@ -125,8 +125,9 @@ fn step<const D: usize>(
         batch: x_shape[0],
         time: x_shape[1..D - 1].iter().product(),
     };
-    let base = host::f32(matmul(x.clone(), host::restored(kept.clone(), dtype).transpose()));
-    let low = host::f32(matmul(seen.clone(), low_a.transpose()));
+    let product = |lhs, rhs| matmul_as(lhs, rhs, DType::F32);
+    let base = product(x.clone(), host::restored(kept.clone(), dtype).transpose());
+    let low = product(seen.clone(), low_a.transpose());
     let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
     let (y, gated) = scaling.added(base, low.clone(), Wide::Transposed(host::f32(b)), bias_numbers);
     let y = y.reshape(y_shape);
@@ -145,7 +146,6 @@ fn step<const D: usize>(
         if let Some(bias) = bias.filter(|bias| wants(Some(*bias))) {
             found[bias] = Some(column_sums(full.reshape([rows, d_out])).into_dispatch());
         }
-        let product = |lhs: Tensor<2>, rhs: Tensor<2>| host::f32(matmul(lhs, rhs));
         found[1] = for_dw.map(|x| host::restored(product(dy.clone().transpose(), x), weight_dtype).into_dispatch());
         found[3] = for_db.map(|gated| product(dy.clone().transpose(), host::restored(gated, dtype)).into_dispatch());
         let d_gated = product(dy.clone(), low_b);

@@ -1,5 +1,6 @@
 //! Automatic mixed precision: the float type that products are computed in while a model trains.
 
+use crate::casts::{self, Scope};
 use crate::device::Backing;
 use crate::host::fused;
 use burn::tensor::{DType, Device, Tensor};
@@ -122,7 +123,9 @@ pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
         }
     }
 
-    let _before = Before(COMPUTE.replace(compute), precision());
+    let before = Before(COMPUTE.replace(compute), precision());
+    // An inner call belongs to the outer one's time.
+    let _casts = (before.0 != compute).then(Scope::begin);
     if compute == Compute::Bf16 {
         set_precision(Precision::Medium);
     }
@@ -136,13 +139,26 @@ pub(crate) fn lowered<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if dtype == DType::F32 || x.dtype() == dtype { x } else { x.cast(dtype) }
 }
 
+/// As [`lowered`], for an input without autodiff that several products in a row may read, like that of queries, keys and values.
+pub(crate) fn lowered_input<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let dtype = product_type(&x.device());
+    if dtype == DType::F32 || x.dtype() == dtype { x } else { casts::input_cast(x, dtype) }
+}
+
+/// As [`lowered`], for a weight without autodiff.
+pub(crate) fn lowered_weight(weight: Tensor<2>, in_training: bool) -> Tensor<2> {
+    let dtype = product_type(&weight.device());
+    if dtype == DType::F32 || weight.dtype() == dtype { weight } else { casts::weight_cast(weight, dtype, in_training) }
+}
+
 /// Whether products of these numbers must not be rounded to TF32.
 #[cfg(feature = "cube")]
 pub(crate) fn needs_exact_product<const D: usize>(x: &Tensor<D>) -> bool {
     COMPUTE.get() != Compute::Tf32 && x.dtype() == DType::F32
 }
 
-fn product_type(device: &Device) -> DType {
+/// Type of the factors of products on a device.
+pub(crate) fn product_type(device: &Device) -> DType {
     let compute = COMPUTE.get();
     // Kernels round to bf16 as they read if the processor multiplies it: nothing has to be cast for them.
     let by_kernels = compute == Compute::Bf16 && precision() == Precision::Medium && fused(device);

@@ -7,9 +7,7 @@ use crate::device::Backing;
 use crate::host;
 #[cfg(feature = "cube")]
 use crate::precision::needs_exact_product;
-#[cfg(feature = "cube")]
-use burn::tensor::DType;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 /// Returns `lhs · rhs` over the last two axes, in the type of its factors. The leading axes must be equal in both.
 ///
@@ -32,10 +30,26 @@ pub fn matmul<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
 /// the factors' type. It has no gradient.
 pub(crate) fn matmul_to_f32<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "cube")]
-    if lhs.dtype() != DType::F32 && Backing::of(&lhs.device()).is_cube() {
+    if writes_sums(&lhs) {
         return kernel::plain(lhs, rhs, DType::F32, cube::Rounding::MatrixUnits);
     }
     matmul(host::f32(lhs), host::f32(rhs))
+}
+
+/// The same in `dtype`, computed in the type of its factors. CubeCL's kernels write an f32 result as they have accumulated it;
+/// elsewhere it is rounded to the factors' type before. It has no gradient.
+pub(crate) fn matmul_as<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, dtype: DType) -> Tensor<D> {
+    #[cfg(feature = "cube")]
+    if dtype == DType::F32 && writes_sums(&lhs) {
+        return kernel::plain(lhs, rhs, dtype, cube::Rounding::MatrixUnits);
+    }
+    host::restored(matmul(lhs, rhs), dtype)
+}
+
+/// Whether kernels write products of these numbers in half precision as f32, without a cast of their own.
+#[cfg(feature = "cube")]
+fn writes_sums<const D: usize>(factor: &Tensor<D>) -> bool {
+    factor.dtype() != DType::F32 && Backing::of(&factor.device()).is_cube()
 }
 
 /// Matrix products on CubeCL, by kernels launched from here.

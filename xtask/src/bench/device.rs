@@ -75,7 +75,9 @@ fn compute(name: &str) -> Result<Compute, String> {
 fn narrow(config: WhisperConfig) -> WhisperConfig {
     let d_model = 8 * config.encoder_attention_heads;
     let (encoder_ffn_dim, decoder_ffn_dim) = (4 * d_model, 4 * d_model);
-    WhisperConfig { d_model, encoder_ffn_dim, decoder_ffn_dim, vocab_size: 500, max_source_positions: 100, ..config }
+    // Windows are long enough for half precision to use matrix units in the encoder's attention.
+    let (vocab_size, max_source_positions) = (500, 264);
+    WhisperConfig { d_model, encoder_ffn_dim, decoder_ffn_dim, vocab_size, max_source_positions, ..config }
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {

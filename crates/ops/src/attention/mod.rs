@@ -2,6 +2,7 @@
 
 mod composed;
 mod grouped;
+mod heads;
 mod states;
 
 #[cfg(feature = "cube")]
@@ -14,12 +15,15 @@ use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
 #[cfg(feature = "tch")]
 use crate::libtorch;
-use crate::precision::lowered;
+use crate::precision::{lowered, product_type};
 use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
+#[cfg(feature = "cube")]
+use burn::tensor::DType;
 use burn::tensor::{Bool, Tensor};
 use composed::Composed;
+pub use composed::scores_at_once;
 use grouped::Groups;
 pub use states::{prefers_states, state_attention};
 use std::sync::Arc;
@@ -77,27 +81,25 @@ impl AttentionOptions {
 /// If `heads` does not divide the last axis of `query`, or the number of key heads does not divide `heads`.
 pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, mut options: AttentionOptions) -> Tensor<3> {
     let groups = Groups::of(options.heads, query.dims()[2], key.dims()[2]);
-    let (dtype, query, key, value) = (query.dtype(), lowered(query), lowered(key), lowered(value));
-    let y = if options.causal && query.dims()[1] > 1 {
+    if options.causal && query.dims()[1] > 1 {
         products(query, groups.repeated(key), groups.repeated(value), options)
     } else {
         (options.heads, options.causal) = (groups.heads, false);
         groups.side_by_side(products(groups.lined_up(query), key, value, options))
-    };
-    host::restored(y, dtype)
+    }
 }
 
 fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
+    let (dtype, device) = (query.dtype(), query.device());
     // LibTorch's own kernel does not drop the weights that a seed selects here.
     #[cfg(feature = "tch")]
-    if Backing::of(&query.device()) == Backing::LibTorch && (options.dropout == 0.0 || !query.device().is_autodiff()) {
-        return libtorch::attention([query, key, value], options.heads, options.causal, options.key_padding);
+    if Backing::of(&device) == Backing::LibTorch && (options.dropout == 0.0 || !device.is_autodiff()) {
+        let qkv = [query, key, value].map(lowered);
+        return host::restored(libtorch::attention(qkv, options.heads, options.causal, options.key_padding), dtype);
     }
-    if !fused(&query.device()) {
+    if !fused(&device) {
         return step(Body::new, [query, key, value], options);
     }
-    let dtype = query.dtype();
-    let device = query.device();
     let p = if device.is_autodiff() { options.dropout } else { 0.0 };
     let op = HostAttention {
         heads: options.heads,
@@ -106,7 +108,9 @@ fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: Attenti
         dropout: p as f32,
         seed: if p > 0.0 { draw_seed() } else { 0 },
     };
-    let out = ternary::<3, 3, 3, 3>(op, host::f32(query), host::f32(key), host::f32(value));
+    let [query, key, value] = [query, key, value].map(|x| host::f32(lowered(x)));
+    // Rounded as the products are.
+    let out = host::restored(ternary::<3, 3, 3, 3>(op, query, key, value), product_type(&device));
     host::restored(out, dtype)
 }
 
@@ -178,24 +182,23 @@ fn step(make: MakeBody, [query, key, value]: [Tensor<3>; 3], options: AttentionO
     let drop = (with_autodiff && options.dropout > 0.0).then(|| (options.dropout, draw_seed()));
     let qkv = [query, key, value].map(|x| AnyFloat::from(x).plain().tensor::<3>());
     let key_padding = options.key_padding.map(Tensor::inner);
-    let body = make(&qkv, AttentionOptions { key_padding, ..options }, drop);
-    let (out, sums) = body.forward(&qkv);
+    let (out, gradients) = make(&qkv, AttentionOptions { key_padding, ..options }, drop).forward(qkv);
     if !with_autodiff {
         return out;
     }
-    let y = Dispatch::from_inner(out.clone().into_dispatch());
+    let y = Dispatch::from_inner(out.into_dispatch());
     if !tracked {
         return Tensor::from_dispatch(y);
     }
-    let backward = move |d_out| {
-        let found = body.backward(&qkv, [out, Tensor::from_dispatch(d_out)], sums);
-        found.map(|gradient| Some(gradient.into_dispatch())).into()
-    };
+    let backward = move |d_out| gradients(Tensor::from_dispatch(d_out)).map(|x| Some(x.into_dispatch())).into();
     Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
 }
 
 /// Chooses the body of a step for its tensors; dropout is given as a probability and a seed.
 type MakeBody = fn(&[Tensor<3>; 3], AttentionOptions, Option<(f64, u64)>) -> Body;
+
+/// Computes the gradients of queries, keys and values from that of the output.
+type Gradients = Box<dyn FnOnce(Tensor<3>) -> [Tensor<3>; 3] + Send>;
 
 /// Implementation of a step.
 enum Body {
@@ -205,6 +208,11 @@ enum Body {
     Composed(Composed),
 }
 
+/// Number of scores of a head up to which the kernel for CubeCL is used in half precision, too. For few scores matrix units do not pay:
+/// composed attention takes some thirty launches, of which each costs the host more time than the kernel takes.
+#[cfg(feature = "cube")]
+const SHORT: usize = 1 << 16;
+
 impl Body {
     fn new(qkv: &[Tensor<3>; 3], options: AttentionOptions, drop: Option<(f64, u64)>) -> Self {
         #[cfg(feature = "cube")]
@@ -212,7 +220,8 @@ impl Body {
             let [query, key, _] = qkv;
             let ([_, queries, width], keys) = (query.dims(), key.dims()[1]);
             // Matrix units are faster than the kernel for types that they multiply, but cannot apply the dropout.
-            let wanted = query.dtype() == burn::tensor::DType::F32 || drop.is_some();
+            let is_exact = query.dtype() == DType::F32 && product_type(&query.device()) == DType::F32;
+            let wanted = is_exact || drop.is_some() || queries * keys <= SHORT;
             let aligned = !options.causal || queries <= keys;
             let takes = |shared| cube::Attention::takes(width / options.heads, shared);
             if wanted && aligned && shared_memory(&query.device()).is_some_and(takes) {
@@ -234,42 +243,40 @@ impl Body {
         Self::Composed(Composed { heads: options.heads, causal: options.causal, padding: options.key_padding, drop })
     }
 
-    /// Returns the output, and the logarithm of each query's sum of exponentials, `[batch, heads, queries]` in f32.
-    fn forward(&self, qkv: &[Tensor<3>; 3]) -> (Tensor<3>, Tensor<3>) {
+    /// Returns the output and the function for the backward pass.
+    fn forward(self, qkv: [Tensor<3>; 3]) -> (Tensor<3>, Gradients) {
         match self {
             #[cfg(feature = "cube")]
-            Self::Kernel(attention, mask) => {
-                let ([batch, queries, _], dtype) = (qkv[0].dims(), qkv[0].dtype());
-                let [q, k, v] = qkv.clone().map(|x| host::f32(x).into_dispatch());
-                let shapes = [qkv[0].shape(), [batch, attention.heads, queries].into()];
-                let attention = *attention;
-                let run = move |inputs| attention.forward(inputs);
-                let made = cube::launched("attention", [q, k, v, mask.clone().into_dispatch()], shapes, run);
-                let [out, sums] = made.map(Tensor::from_dispatch);
-                (host::restored(out, dtype), sums)
+            Self::Kernel(attention, mask) => kernel(attention, mask, qkv),
+            Self::Composed(composed) => {
+                let (out, saved) = composed.forward(qkv);
+                (out, Box::new(move |d_out| composed.backward(saved, d_out)))
             }
-            Self::Composed(composed) => composed.forward(qkv),
         }
     }
+}
 
-    fn backward(&self, qkv: &[Tensor<3>; 3], out_and_gradient: [Tensor<3>; 2], sums: Tensor<3>) -> [Tensor<3>; 3] {
-        match self {
-            #[cfg(feature = "cube")]
-            Self::Kernel(attention, mask) => {
-                let (shapes, dtype) = (qkv.each_ref().map(|x| x.shape()), qkv[0].dtype());
-                let [q, k, v] = qkv.clone().map(|x| host::f32(x).into_dispatch());
-                let [out, d_out] = out_and_gradient.map(|x| host::f32(x).into_dispatch());
-                let attention = *attention;
-                let run = move |[q, k, v, mask, out, sums, d_out]: [_; 7]| {
-                    attention.backward([q, k, v, mask], [out, sums, d_out])
-                };
-                let inputs = [q, k, v, mask.clone().into_dispatch(), out, sums.into_dispatch(), d_out];
-                let found = cube::launched("attention_backward", inputs, shapes, run);
-                found.map(|gradient| host::restored(Tensor::from_dispatch(gradient), dtype))
-            }
-            Self::Composed(composed) => composed.backward(qkv, out_and_gradient, sums),
-        }
-    }
+/// Attention by the kernel for CubeCL, in f32.
+#[cfg(feature = "cube")]
+fn kernel(attention: cube::Attention, mask: Tensor<3>, qkv: [Tensor<3>; 3]) -> (Tensor<3>, Gradients) {
+    let ([batch, queries, _], dtype) = (qkv[0].dims(), qkv[0].dtype());
+    let qkv = qkv.map(host::f32);
+    let shapes = [qkv[0].shape(), [batch, attention.heads, queries].into()];
+    let [q, k, v] = qkv.clone().map(Tensor::into_dispatch);
+    let run = move |inputs| attention.forward(inputs);
+    let made = cube::launched("attention", [q, k, v, mask.clone().into_dispatch()], shapes, run);
+    let [out, sums] = made.map(Tensor::<3>::from_dispatch);
+    let y = host::restored(out.clone(), dtype);
+    let gradients = move |d_out| {
+        let shapes = qkv.each_ref().map(|x| x.shape());
+        let [q, k, v] = qkv.map(Tensor::into_dispatch);
+        let [mask, out, sums, d_out] = [mask, out, sums, host::f32(d_out)].map(Tensor::into_dispatch);
+        let run =
+            move |[q, k, v, mask, out, sums, d_out]: [_; 7]| attention.backward([q, k, v, mask], [out, sums, d_out]);
+        let found = cube::launched("attention_backward", [q, k, v, mask, out, sums, d_out], shapes, run);
+        found.map(|gradient| host::restored(Tensor::from_dispatch(gradient), dtype))
+    };
+    (y, Box::new(gradients))
 }
 
 #[cfg(test)]
@@ -277,7 +284,7 @@ mod definition;
 
 #[cfg(test)]
 mod tests {
-    use super::composed::{hidden_keys, merged, scale};
+    use super::composed::hidden_keys;
     use super::*;
     use crate::testing::{Inputs, assert_close, compare, compare_not_finite_but, device};
     use proptest::prelude::*;
@@ -291,10 +298,14 @@ mod tests {
 
     /// All weights at once, composed of operations whose gradients Burn derives.
     fn derived(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: AttentionOptions) -> Tensor<3> {
-        let cut = Composed { heads: options.heads, causal: options.causal, padding: None, drop: None };
-        let [query, key, value] = [query, key, value].map(|x| cut.split(x));
-        let (dtype, [.., queries, _], keys) = (query.dtype(), query.dims(), key.dims()[2]);
-        let mut scores = host::f32(query.clone().mul_scalar(scale(&query)).matmul(key.swap_dims(2, 3)));
+        let (dtype, heads) = (query.dtype(), options.heads);
+        let split = |x: Tensor<3>| {
+            let [batch, time, width] = x.dims();
+            x.reshape([batch, time, heads, width / heads]).swap_dims(1, 2)
+        };
+        let [query, key, value] = [query, key, value].map(split);
+        let ([.., queries, d_head], keys) = (query.dims(), key.dims()[2]);
+        let mut scores = host::f32(query.mul_scalar((d_head as f64).powf(-0.5)).matmul(key.swap_dims(2, 3)));
         let offset = options.causal.then(|| keys as i64 - queries as i64);
         let device = scores.device().inner();
         if let Some(hidden) = hidden_keys(scores.dims(), offset, options.key_padding.as_ref(), &device) {
@@ -303,7 +314,9 @@ mod tests {
         let weights = (scores.clone() - scores.detach().max_dim(3)).exp();
         let total = weights.clone().sum_dim(3);
         let weights = host::restored(crate::dropout(weights, options.dropout), dtype);
-        merged(host::restored(host::f32(weights.matmul(value)) / total, dtype))
+        let out = host::restored(host::f32(weights.matmul(value)) / total, dtype).swap_dims(1, 2);
+        let [batch, time, ..] = out.dims();
+        out.reshape([batch, time, heads * d_head])
     }
 
     #[test]

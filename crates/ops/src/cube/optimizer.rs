@@ -1,6 +1,6 @@
 //! Updates of many parameters, by one kernel for each group of them.
 
-use super::launch::UNITS;
+use super::launch::{vector_width, wide_grid, wide_stride};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::prelude::*;
@@ -20,9 +20,6 @@ pub(crate) struct AdamW {
 /// the running means.
 pub(crate) type Rates = [f32; 4];
 
-/// Cubes of a group.
-const CUBES: usize = 256;
-
 /// Splits tensors into groups that fit a kernel's buffers, with `each` tensors per parameter.
 pub(super) fn grouped(tensors: Vec<CubeTensor>, client: &Client, each: usize) -> Vec<Vec<CubeTensor>> {
     // One buffer is the kernel's own description of its inputs, and one is the control of the step or an output. A
@@ -37,10 +34,14 @@ pub(super) fn grouped(tensors: Vec<CubeTensor>, client: &Client, each: usize) ->
     groups
 }
 
-/// Distance from one element of a unit to its next.
-#[cube]
-pub(super) fn strided() -> usize {
-    CUBE_COUNT_X as usize * UNITS
+/// Returns every `each`th tensor of a group from `first` on, for a kernel.
+pub(super) fn every<E: CubePrimitive>(group: &[CubeTensor], first: usize, each: usize) -> SequenceArg<OwnedTensor<E>> {
+    group.iter().skip(first).step_by(each).map(|x| x.clone().into_tensor_arg()).collect()
+}
+
+/// Length of the longest tensor in vectors of `width`.
+pub(super) fn longest(tensors: &[CubeTensor], width: usize) -> usize {
+    tensors.iter().map(|x| x.meta.num_elements().div_ceil(width)).max().unwrap_or(0)
 }
 
 impl AdamW {
@@ -55,23 +56,21 @@ impl AdamW {
         let mut rates = rates.iter();
         let mut moved = Vec::new();
         for group in grouped(tensors, &client, 4) {
-            let part = |part: usize| {
-                let some = group.iter().skip(part).step_by(4);
-                some.map(|x| x.clone().into_tensor_arg()).collect::<SequenceArg<OwnedTensor<f32>>>()
-            };
             let mut numbers = SequenceArg::<f32>::new();
             rates.by_ref().take(group.len() / 4).flatten().for_each(|rate| numbers.push(*rate));
-            let (cubes, units) = (CubeCount::Static(CUBES as u32, 1, 1), CubeDim::new_1d(UNITS as u32));
+            let width = vector_width(group.iter());
+            let (cubes, units) = wide_grid(&client, longest(&group, width));
             let controlled = control.is_some();
             let control = control.as_ref().unwrap_or(&group[3]).clone().into_tensor_arg();
             adamw_kernel::launch(
                 &client,
                 cubes,
                 units,
-                part(0),
-                part(1),
-                part(2),
-                part(3),
+                width,
+                every(&group, 0, 4),
+                every(&group, 1, 4),
+                every(&group, 2, 4),
+                every(&group, 3, 4),
                 control,
                 numbers,
                 self.beta1,
@@ -94,25 +93,33 @@ pub(crate) fn mix(tensors: Vec<CubeTensor>, [kept, share]: [f32; 2], control: Op
     let tensors = tensors.enumerate().map(own).collect();
     let mut moved = Vec::new();
     for group in grouped(tensors, &client, 2) {
-        let part = |part: usize| {
-            let some = group.iter().skip(part).step_by(2);
-            some.map(|x| x.clone().into_tensor_arg()).collect::<SequenceArg<OwnedTensor<f32>>>()
-        };
-        let (cubes, units) = (CubeCount::Static(CUBES as u32, 1, 1), CubeDim::new_1d(UNITS as u32));
+        let width = vector_width(group.iter());
+        let (cubes, units) = wide_grid(&client, longest(&group, width));
         let controlled = control.is_some();
         let control = control.as_ref().unwrap_or(&group[1]).clone().into_tensor_arg();
-        mix_kernel::launch(&client, cubes, units, part(0), part(1), control, kept, share, controlled);
+        mix_kernel::launch(
+            &client,
+            cubes,
+            units,
+            width,
+            every(&group, 0, 2),
+            every(&group, 1, 2),
+            control,
+            kept,
+            share,
+            controlled,
+        );
         moved.extend(group.into_iter().step_by(2));
     }
     moved
 }
 
 #[cube(launch)]
-fn adamw_kernel(
-    parameters: &mut Sequence<OwnedTensor<f32>>,
-    means: &mut Sequence<OwnedTensor<f32>>,
-    squares: &mut Sequence<OwnedTensor<f32>>,
-    gradients: &Sequence<OwnedTensor<f32>>,
+fn adamw_kernel<N: Size>(
+    parameters: &mut Sequence<OwnedTensor<Vector<f32, N>>>,
+    means: &mut Sequence<OwnedTensor<Vector<f32, N>>>,
+    squares: &mut Sequence<OwnedTensor<Vector<f32, N>>>,
+    gradients: &Sequence<OwnedTensor<Vector<f32, N>>>,
     control: &Tensor<f32>,
     rates: &Sequence<f32>,
     beta1: f32,
@@ -121,40 +128,43 @@ fn adamw_kernel(
     gradient_scale: f32,
     #[comptime] controlled: bool,
 ) {
-    let mut scale = gradient_scale;
+    let mut factor = gradient_scale;
     let mut taken = true;
     if controlled {
-        scale = control[0];
+        factor = control[0];
         taken = control[1] > 0.5f32;
     }
+    let scale = Vector::<f32, N>::new(factor);
     if taken {
         #[unroll]
         for i in 0..gradients.len() {
-            let rate = rates[comptime!(4 * i)];
-            let kept = rates[comptime!(4 * i + 1)];
-            let of_mean = rates[comptime!(4 * i + 2)];
-            let of_square = rates[comptime!(4 * i + 3)];
+            let rate = Vector::<f32, N>::new(rates[comptime!(4 * i)]);
+            let kept = Vector::<f32, N>::new(rates[comptime!(4 * i + 1)]);
+            let of_mean = Vector::<f32, N>::new(rates[comptime!(4 * i + 2)]);
+            let of_square = Vector::<f32, N>::new(rates[comptime!(4 * i + 3)]);
             let (parameters, gradients) = (&mut parameters[i], &gradients[i]);
             let (means, squares) = (&mut means[i], &mut squares[i]);
             let mut at = ABSOLUTE_POS;
             while at < gradients.len() {
-                let gradient = gradients[at] * scale;
-                let mean = beta1 * means[at] + (1.0f32 - beta1) * gradient;
-                let square = beta2 * squares[at] + (1.0f32 - beta2) * gradient * gradient;
+                // All reads before the first use, so that they are under way at the same time.
+                let (parameter, gradient) = (parameters[at], gradients[at] * scale);
+                let (mean, square) = (means[at], squares[at]);
+                let mean = Vector::new(beta1) * mean + Vector::new(1.0f32 - beta1) * gradient;
+                let square = Vector::new(beta2) * square + Vector::new(1.0f32 - beta2) * gradient * gradient;
                 means[at] = mean;
                 squares[at] = square;
-                let change = mean * of_mean / ((square * of_square).sqrt() + epsilon);
-                parameters[at] = parameters[at] * kept - rate * change;
-                at += strided();
+                let change = mean * of_mean / ((square * of_square).sqrt() + Vector::new(epsilon));
+                parameters[at] = parameter * kept - rate * change;
+                at += wide_stride();
             }
         }
     }
 }
 
 #[cube(launch)]
-fn mix_kernel(
-    sums: &mut Sequence<OwnedTensor<f32>>,
-    values: &Sequence<OwnedTensor<f32>>,
+fn mix_kernel<N: Size>(
+    sums: &mut Sequence<OwnedTensor<Vector<f32, N>>>,
+    values: &Sequence<OwnedTensor<Vector<f32, N>>>,
     control: &Tensor<f32>,
     kept: f32,
     share: f32,
@@ -170,8 +180,8 @@ fn mix_kernel(
             let (sums, values) = (&mut sums[i], &values[i]);
             let mut at = ABSOLUTE_POS;
             while at < values.len() {
-                sums[at] = sums[at] * kept + values[at] * share;
-                at += strided();
+                sums[at] = sums[at] * Vector::new(kept) + values[at] * Vector::new(share);
+                at += wide_stride();
             }
         }
     }

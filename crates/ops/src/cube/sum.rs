@@ -1,14 +1,12 @@
 //! Sums in a fixed order.
 
-use super::launch::{UNITS, empty, summed};
-use super::optimizer::{grouped, strided};
+use super::launch::{UNITS, WIDE, empty, most_cubes, sum_of_cube, summed, vector_width, wide_stride};
+use super::optimizer::grouped;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
-/// Cubes that sum in parallel.
-const CUBES: usize = 128;
 /// Number of elements that one cube sums alone.
 const FEW: usize = 64 * UNITS;
 
@@ -23,17 +21,20 @@ pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     collected(&partial_sums(tensors, true))
 }
 
-/// Returns partial sums, `[groups · CUBES]`.
+/// Returns partial sums: for each group of tensors that a kernel takes, one of each cube.
 fn partial_sums(tensors: Vec<CubeTensor>, squares: bool) -> CubeTensor {
     let client = tensors.first().expect("something to sum").client.clone();
     let groups = grouped(tensors.into_iter().map(into_contiguous).collect(), &client, 1);
     let like = groups[0][0].clone();
-    let sums = empty(&like, [groups.len() * CUBES]);
+    // As many for every length, so that the order of the additions depends on the device alone.
+    let cubes = most_cubes(&client);
+    let sums = empty(&like, [groups.len() * cubes]);
     for (index, group) in groups.into_iter().enumerate() {
-        let tensors: SequenceArg<OwnedTensor<f32>> = group.into_iter().map(CubeTensor::into_tensor_arg).collect();
-        let (cubes, units) = (CubeCount::Static(CUBES as u32, 1, 1), CubeDim::new_1d(UNITS as u32));
+        let width = vector_width(group.iter());
+        let tensors = group.into_iter().map(CubeTensor::into_tensor_arg).collect();
+        let (count, units) = (CubeCount::Static(cubes as u32, 1, 1), CubeDim::new_1d(WIDE as u32));
         let out = sums.clone().into_tensor_arg();
-        partial_sums_kernel::launch(&client, cubes, units, tensors, out, index * CUBES, squares);
+        partial_sums_kernel::launch(&client, count, units, width, tensors, out, index * cubes, squares);
     }
     sums
 }
@@ -48,28 +49,34 @@ fn collected(x: &CubeTensor) -> CubeTensor {
 }
 
 #[cube(launch)]
-fn partial_sums_kernel(
-    tensors: &Sequence<OwnedTensor<f32>>,
+fn partial_sums_kernel<N: Size>(
+    tensors: &Sequence<OwnedTensor<Vector<f32, N>>>,
     sums: &mut Tensor<f32>,
     first: usize,
     #[comptime] squares: bool,
 ) {
-    let mut shares = Shared::<[f32]>::new_slice(UNITS);
-    let mut share = 0.0f32;
+    let mut shares = Shared::<[f32]>::new_slice(WIDE);
+    let mut share = Vector::<f32, N>::new(0.0f32);
     #[unroll]
     for i in 0..tensors.len() {
         let x = &tensors[i];
         let mut at = ABSOLUTE_POS;
         while at < x.len() {
+            let numbers = x[at];
             if squares {
-                share += x[at] * x[at];
+                share += numbers * numbers;
             } else {
-                share += x[at];
+                share += numbers;
             }
-            at += strided();
+            at += wide_stride();
         }
     }
-    let sum = summed(&mut shares, share);
+    let mut own = 0.0f32;
+    #[unroll]
+    for i in 0..share.vector_size() {
+        own += share.extract(i);
+    }
+    let sum = sum_of_cube(&mut shares, own);
     if UNIT_POS_X == 0 {
         sums[first + CUBE_POS_X as usize] = sum;
     }

@@ -281,6 +281,20 @@ fn convolution(device: &Device, stride: usize) -> Run {
     run(y, move |g| vec![gradient(&x, g), gradient(&weight, g), gradient(&bias, g)])
 }
 
+/// Attention with so many scores that half precision computes it on matrix units: of keys that are read four at a time, and one at a time.
+pub const MANY_SCORES: [Case; 2] = [
+    Case {
+        name: "`attention`, many scores",
+        cpu: KERNEL,
+        run: |device| attends(device, [258, 264], |options| options),
+    },
+    Case {
+        name: "`attention`, many scores, causal",
+        cpu: KERNEL,
+        run: |device| attends(device, [261, 263], AttentionOptions::causal),
+    },
+];
+
 fn attends(
     device: &Device,
     [queries, keys]: [usize; 2],

@@ -5,7 +5,7 @@ mod memory;
 mod table;
 
 use burn::tensor::{DType, Device};
-use cases::CASES;
+use cases::{CASES, MANY_SCORES};
 use undertone_ops::{Compute, Kernels, autocast, set_kernels};
 
 /// The largest difference of values and gradients from those of the CPU's kernels in f32, as a share of the largest number
@@ -50,6 +50,7 @@ fn every_operation_gives_what_it_gives_on_the_cpu() {
     let device = Device::default();
     let far: Vec<_> = CASES
         .iter()
+        .chain(&MANY_SCORES)
         .map(|case| (case.name, difference(case, &device, Compute::F32)))
         .filter(|(_, difference)| *difference > 1e-4)
         .collect();
@@ -60,7 +61,7 @@ fn every_operation_gives_what_it_gives_on_the_cpu() {
 fn lower_precisions_are_near_where_the_device_has_them() {
     let device = Device::default();
     for (compute, tolerance) in [(Compute::Tf32, 2e-3), (Compute::F16, 5e-3), (Compute::Bf16, 4e-2)] {
-        for case in CASES.iter().filter(|_| supports(&device, compute)) {
+        for case in CASES.iter().chain(&MANY_SCORES).filter(|_| supports(&device, compute)) {
             let difference = difference(case, &device, compute);
             assert!(difference < tolerance, "{compute}, {}: {difference}", case.name);
         }

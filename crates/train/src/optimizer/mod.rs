@@ -26,7 +26,7 @@ use rule::{DynRule, Update};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use undertone_ops::StepControl;
+use undertone_ops::{AnyFloat, CastType, StepControl, cast_weights, forget_cast};
 use undertone_store::{HostTensor, MapParameter, StoreError, map};
 
 /// The optimizer of a configuration. Its state has names, and can be saved and restored exactly.
@@ -102,7 +102,7 @@ impl Optimizer {
         let gradient_scale = gradients.scale();
         let mut taker = Taker { optimizer: self, gradients, learning_rate, taken: Taken::default() };
         let model = map(model, &mut taker);
-        let Taken { names, updates, sizes, params } = taker.taken;
+        let Taken { names, updates, sizes, params, casts } = taker.taken;
         let numbers: Vec<u64> = updates.iter().map(|update| update.number).collect();
         let mut moved = BTreeMap::new();
         let stepped = self.rule.steps(updates, gradient_scale, control);
@@ -111,7 +111,10 @@ impl Optimizer {
             moved.insert(name.clone(), Moved { values, size });
         }
         self.moved = names;
-        Ok(map(model, &mut Placer { moved: whole(moved)?, params }))
+        let mut placer = Placer { moved: whole(moved)?, params, casts, replaced: Vec::new() };
+        let model = map(model, &mut placer);
+        cast_weights(placer.replaced);
+        Ok(model)
     }
 
     /// Shards the optimizer state: keeps state for this rank's part of each larger parameter alone. Existing state is
@@ -246,6 +249,8 @@ struct Taken {
     sizes: Vec<usize>,
     /// [`ParamMapper`] of each parameter, by name.
     params: BTreeMap<String, Box<dyn Any>>,
+    /// Types that products have read parameters in, by name.
+    casts: BTreeMap<String, CastType>,
 }
 
 impl MapParameter for Taker<'_> {
@@ -254,6 +259,7 @@ impl MapParameter for Taker<'_> {
         let name = path.to_owned();
         let (id, old, mapper) = param.consume();
         let old = old.inner();
+        self.taken.casts.extend(forget_cast(&old).map(|cast| (path.to_owned(), cast)));
         let (shape, device) = (old.shape(), old.device());
         let Optimizer { config, rule, state, shard, .. } = &mut *self.optimizer;
         let size = shape.num_elements();
@@ -297,6 +303,9 @@ impl MapParameter for Taker<'_> {
 struct Placer {
     moved: BTreeMap<String, Moved>,
     params: BTreeMap<String, Box<dyn Any>>,
+    casts: BTreeMap<String, CastType>,
+    /// Updated parameters that products will read in another type.
+    replaced: Vec<(CastType, AnyFloat)>,
 }
 
 impl MapParameter for Placer {
@@ -305,6 +314,7 @@ impl MapParameter for Placer {
         let mapper = self.params.remove(path).and_then(|mapper| mapper.downcast::<ParamMapper<Tensor<D>>>().ok());
         let mapper = mapper.expect("the mapper of this very parameter");
         let new = new.values.reshape(param.lazy_shape());
+        self.replaced.extend(self.casts.remove(path).map(|cast| (cast, new.clone().into())));
         Param::from_mapped_value(param.id, Tensor::from_inner(new).require_grad(), *mapper)
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn launch(
 }
 
 /// A float type as CubeCL calls it.
-pub(super) fn element(dtype: DType) -> ElemType {
+pub(in crate::cube) fn element(dtype: DType) -> ElemType {
     ElemType::Float(match dtype {
         DType::F16 => FloatKind::F16,
         DType::BF16 => FloatKind::BF16,

@@ -12,6 +12,7 @@ use burn_cubecl::kernel::matmul::init_matmul_output;
 use burn_cubecl::tensor::CubeTensor;
 use cubek::matmul::multi_level::Strategy;
 pub(crate) use launch::Rounding;
+pub(super) use launch::element;
 use launch::launch;
 
 /// Returns `lhs · rhs` over the last two axes, in the type `out`; both factors have the same type.
