@@ -49,7 +49,7 @@ class Arrow:
 
 @torch.inference_mode()
 def choices(model, arrow, path, weights, limit):
-    """For each text of a file the task of each weight, and that of Arrow."""
+    """For each text of a file the task of each weight and the confidence in it, and the task of Arrow."""
     for line in Path(path).read_text(encoding="utf-8").splitlines()[:limit]:
         text, _, context = line.partition("\t")
         tapped, count = model.tapped(model.backbone.encode(text, context or None, model.backbone.longest))
@@ -57,8 +57,18 @@ def choices(model, arrow, path, weights, limit):
         chosen = []
         for weight in weights:
             model.router.config["words"] = weight
-            chosen.append(model.tasks[model.router.route(pooled, evidence)[0]])
-        yield chosen + [model.tasks[arrow.choose(model, tapped, count)]]
+            # Without words the confidence is the learned one.
+            task, _, confidence = model.router.route(pooled, evidence if weight else None)
+            chosen.append((model.tasks[task], confidence))
+        yield chosen + [(model.tasks[arrow.choose(model, tapped, count)], None)]
+
+
+def calibration_error(answers):
+    """Expected calibration error of pairs of a confidence and whether it was right, in 20 bins as `analyze` has it."""
+    bins = [[] for _ in range(20)]
+    for confidence, right in answers:
+        bins[min(int(20 * confidence), 19)].append(confidence - right)
+    return sum(abs(sum(differences)) for differences in bins) / len(answers)
 
 
 def main():
@@ -80,8 +90,11 @@ def main():
     for kind, files in (("own", args.own), ("shifted", args.shifted)):
         for task, _, path in (file.partition("=") for file in files):
             found = list(choices(model, arrow, path, args.words, args.limit))
-            shares = [sum(chosen == task for chosen in column) / len(found) for column in zip(*found)]
+            columns = list(zip(*found))
+            shares = [sum(chosen == task for chosen, _ in column) / len(found) for column in columns]
             print(f"{task}, {kind} ({len(found)})", *(f"{100 * share:.1f}" for share in shares), sep=" | ", flush=True)
+            errors = [calibration_error([(sure, chosen == task) for chosen, sure in column]) for column in columns[:-1]]
+            print("its calibration error", *(f"{error:.3f}" for error in errors), "–", sep=" | ", flush=True)
 
 
 if __name__ == "__main__":
