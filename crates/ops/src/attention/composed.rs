@@ -28,7 +28,7 @@ pub(super) struct Composed {
 }
 
 /// Number of scores that composed attention computes at a time on a device with this memory in bytes: 256 MiB of f32 numbers, or a 128th
-/// of the memory where that is more, because each piece takes some twenty launches. The passes hold three such tensors.
+/// of the memory where that is more, because each piece takes some ten launches. The passes hold three such tensors.
 pub fn scores_at_once(memory: Option<u64>) -> usize {
     const LEAST: usize = 1 << 26;
     memory.map_or(LEAST, |bytes| LEAST.max(usize::try_from(bytes / 128 / 4).unwrap_or(LEAST)))

@@ -209,7 +209,7 @@ enum Body {
 }
 
 /// Number of scores of a head up to which the kernel for CubeCL is used in half precision, too. For few scores matrix units do not pay:
-/// composed attention takes some thirty launches, of which each costs the host more time than the kernel takes.
+/// composed attention takes some twenty launches, of which each costs the host more time than the kernel takes.
 #[cfg(feature = "cube")]
 const SHORT: usize = 1 << 16;
 
