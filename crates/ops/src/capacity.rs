@@ -41,8 +41,9 @@ pub(crate) fn shared_memory(device: &Device) -> Option<usize> {
     Some(properties(device)?.hardware.max_shared_memory_size)
 }
 
+/// Properties of a device of CubeCL.
 #[cfg(feature = "cube")]
-fn properties(device: &Device) -> Option<Arc<DeviceProperties>> {
+pub(crate) fn properties(device: &Device) -> Option<Arc<DeviceProperties>> {
     match device.clone().inner().as_dispatch() {
         DispatchDevice::Cube(device) => Some(device.client().properties_shared()),
         _ => None,

@@ -7,7 +7,7 @@ use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, terna
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, lowered_input, lowered_weight};
-use crate::product::matmul_as;
+use crate::product::{matmul_as, matmul_with_bias};
 #[cfg(feature = "cube")]
 use crate::{cube, graph::differentiated};
 use burn::backend::flex::FlexTensor;
@@ -71,13 +71,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
             let bias = host::restored(bias, product_dtype);
             host::restored(libtorch::affine(x.clone(), weight, bias).reshape(y_shape), dtype)
         }
-        bias => {
-            let y = matmul_as(x.clone(), weight.transpose(), dtype).reshape(y_shape);
-            match bias {
-                Some(bias) => y + host::restored(bias, dtype).unsqueeze(),
-                None => y,
-            }
-        }
+        bias => matmul_with_bias(x.clone(), weight.transpose(), bias, dtype).reshape(y_shape),
     };
     if !with_autodiff {
         return y;
@@ -102,6 +96,13 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
 /// Column sums, `[columns]`, of `[rows, columns]`, in f32.
 pub(crate) fn column_sums(x: Tensor<2>) -> Tensor<1> {
     let dtype = x.dtype();
+    #[cfg(feature = "cube")]
+    if Backing::of(&x.device()).is_cube() {
+        let columns = x.dims()[1];
+        let run = |[x]: [_; 1]| [cube::column_sums(x)];
+        let [sums] = cube::launched("column_sums", [host::f32(x).into_dispatch()], [[columns].into()], run);
+        return host::restored(Tensor::from_dispatch(sums), dtype);
+    }
     host::restored(host::f32(x).sum_dim(0).squeeze_dim(0), dtype)
 }
 

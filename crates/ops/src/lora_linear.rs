@@ -7,7 +7,11 @@ use crate::lora::lora_bank;
 use crate::precision::{lowered_input, lowered_weight};
 use crate::product::{matmul, matmul_as};
 #[cfg(feature = "cube")]
-use crate::{cube, device::Backing};
+use crate::{
+    cube,
+    device::Backing,
+    product::{adds_up, matmul_plus},
+};
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Tensor};
 
@@ -82,8 +86,8 @@ fn sum_of<const D: usize>(updates: Vec<LoraUpdate<D>>, x: &Tensor<D>) -> Option<
     updates.into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
 }
 
-/// One step of the graph. Products are computed in the type of [`autocast`](crate::autocast). The product in
-/// [`Scaling::added`] and everything else is in f32.
+/// One step of the graph. Products are computed in the type of [`autocast`](crate::autocast), the one in [`Scaling::added`] only where its
+/// kernel adds to a product. Everything else is in f32.
 fn step<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -127,9 +131,9 @@ fn step<const D: usize>(
     };
     let product = |lhs, rhs| matmul_as(lhs, rhs, DType::F32);
     let base = product(x.clone(), host::restored(kept.clone(), dtype).transpose());
-    let low = product(seen.clone(), low_a.transpose());
+    let low = product(seen.clone(), low_a.clone().transpose());
     let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
-    let (y, gated) = scaling.added(base, low.clone(), Wide::Transposed(host::f32(b)), bias_numbers);
+    let (y, gated) = scaling.added(base, low.clone(), Wide::new(true, b, low_b.clone()), bias_numbers);
     let y = y.reshape(y_shape);
     if !with_autodiff {
         return y;
@@ -156,7 +160,7 @@ fn step<const D: usize>(
         let dx = for_dx.map(|weight| product(dy, host::restored(weight, dtype)));
         let (dx, d_low) = match dx {
             Some(dx) if dropped.is_none() => {
-                let (dx, d_low) = scaling.added(dx, d_gated, Wide::Straight(host::f32(a)), None);
+                let (dx, d_low) = scaling.added(dx, d_gated, Wide::new(false, a, low_a), None);
                 (Some(dx), d_low)
             }
             dx => {
@@ -188,11 +192,23 @@ struct Scaling {
 }
 
 /// Wide matrix of an update.
-enum Wide {
-    /// `[ΣR, width]`.
-    Straight(Tensor<2>),
-    /// `[width, ΣR]`.
-    Transposed(Tensor<2>),
+struct Wide {
+    /// Whether it is `[width, ΣR]`; else it is `[ΣR, width]`.
+    transposed: bool,
+    /// The matrix in f32, and in the type of products.
+    full: Tensor<2>,
+    low: Tensor<2>,
+}
+
+impl Wide {
+    fn new(transposed: bool, full: Tensor<2>, low: Tensor<2>) -> Self {
+        Self { transposed, full: host::f32(full), low }
+    }
+
+    /// Returns a form of the matrix as `[ΣR, width]`.
+    fn lying(&self, matrix: &Tensor<2>) -> Tensor<2> {
+        if self.transposed { matrix.clone().transpose() } else { matrix.clone() }
+    }
 }
 
 impl Scaling {
@@ -204,15 +220,18 @@ impl Scaling {
         (low * gates.clone().unsqueeze_dim(1)).reshape([rows, rank])
     }
 
-    /// Returns `base + bias + scaled · wide`, `[rows, width]`, and [`scaled`](Self::scaled) of `low`. All in f32.
+    /// Returns `base + bias + scaled · wide`, `[rows, width]` in f32, and [`scaled`](Self::scaled) of `low`, in f32 or in the type of
+    /// products.
     fn added(&self, base: Tensor<2>, low: Tensor<2>, wide: Wide, bias: Option<Tensor<1>>) -> (Tensor<2>, Tensor<2>) {
+        #[cfg(feature = "cube")]
+        if adds_up(&wide.low) {
+            let gated = host::restored(self.scaled(low), wide.low.dtype());
+            return (matmul_plus(gated.clone(), wide.lying(&wide.low), base, bias), gated);
+        }
         #[cfg(feature = "cube")]
         if Backing::of(&base.device()).is_cube() {
             let ([rows, width], rank) = (base.dims(), low.dims()[1]);
-            let (transposed, wide) = match wide {
-                Wide::Straight(wide) => (false, wide),
-                Wide::Transposed(wide) => (true, wide),
-            };
+            let (transposed, wide) = (wide.transposed, wide.full);
             let (gated, biased) = (self.gates.is_some(), bias.is_some());
             let update = cube::LowRank {
                 rows,
@@ -234,11 +253,7 @@ impl Scaling {
             return (y, gated);
         }
         let gated = self.scaled(low);
-        let wide = match wide {
-            Wide::Straight(wide) => wide,
-            Wide::Transposed(wide) => wide.transpose(),
-        };
-        let y = base + matmul(gated.clone(), wide);
+        let y = base + matmul(gated.clone(), wide.lying(&wide.full));
         (bias.map_or(y.clone(), |bias| y + host::f32(bias).unsqueeze()), gated)
     }
 }

@@ -1,6 +1,8 @@
 //! Products of matrices.
 
 #[cfg(feature = "cube")]
+use crate::capacity::properties;
+#[cfg(feature = "cube")]
 use crate::cube;
 #[cfg(feature = "cube")]
 use crate::device::Backing;
@@ -46,6 +48,33 @@ pub(crate) fn matmul_as<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, dtype: D
     host::restored(matmul(lhs, rhs), dtype)
 }
 
+/// Returns `lhs · rhs + bias` in `dtype`, computed in the type of the factors. It has no gradient.
+pub(crate) fn matmul_with_bias(lhs: Tensor<2>, rhs: Tensor<2>, bias: Option<Tensor<1>>, dtype: DType) -> Tensor<2> {
+    #[cfg(feature = "cube")]
+    if dtype == DType::F32 && bias.is_some() && adds_up(&lhs) {
+        return kernel::plus(lhs, rhs, None, bias);
+    }
+    let y = matmul_as(lhs, rhs, dtype);
+    match bias {
+        Some(bias) => y + host::restored(bias, dtype).unsqueeze(),
+        None => y,
+    }
+}
+
+/// Returns `lhs · rhs + base + bias` in f32, for factors of a type whose kernels for products [add](adds_up) them. It has no gradient.
+#[cfg(feature = "cube")]
+pub(crate) fn matmul_plus(lhs: Tensor<2>, rhs: Tensor<2>, base: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+    kernel::plus(lhs, rhs, Some(base), bias)
+}
+
+/// Whether kernels for products of such factors add other numbers to them.
+#[cfg(feature = "cube")]
+pub(crate) fn adds_up(factor: &Tensor<2>) -> bool {
+    let device = factor.device();
+    Backing::of(&device) == Backing::Cuda
+        && properties(&device).is_some_and(|found| cube::has_fragments(&found, factor.dtype()))
+}
+
 /// Whether kernels write products of these numbers in half precision as f32, without a cast of their own.
 #[cfg(feature = "cube")]
 fn writes_sums<const D: usize>(factor: &Tensor<D>) -> bool {
@@ -57,8 +86,10 @@ fn writes_sums<const D: usize>(factor: &Tensor<D>) -> bool {
 mod kernel {
     use crate::cube::{self, Rounding};
     use crate::graph::{AnyFloat, with_gradients};
+    use crate::host;
     use burn::backend::{AutodiffBackend, Dispatch};
     use burn::tensor::{DType, Tensor};
+    use burn_cubecl::tensor::CubeTensor;
 
     /// Returns a product in the type of its factors.
     pub(crate) fn product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, rounding: Rounding) -> Tensor<D> {
@@ -79,6 +110,21 @@ mod kernel {
             vec![d_lhs, d_rhs]
         };
         Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
+    }
+
+    /// Returns a product in f32 plus base and bias, without gradients.
+    pub(crate) fn plus(lhs: Tensor<2>, rhs: Tensor<2>, base: Option<Tensor<2>>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        let shape = cube::product_shape(&lhs.shape(), &rhs.shape());
+        let has_base = base.is_some();
+        let mut inputs = vec![lhs.into_dispatch(), rhs.into_dispatch()];
+        inputs.extend(base.map(|base| host::f32(base).into_dispatch()));
+        inputs.extend(bias.map(|bias| host::f32(bias).into_dispatch()));
+        let launch = move |inputs: Vec<CubeTensor>| {
+            let mut added = inputs[2..].iter();
+            let base = if has_base { added.next() } else { None };
+            vec![cube::matmul_plus(&inputs[0], &inputs[1], base, added.next())]
+        };
+        Tensor::from_dispatch(cube::queue("matmul", inputs, vec![(shape, DType::F32)], launch).remove(0))
     }
 
     /// Returns a product in `dtype`, without gradients.

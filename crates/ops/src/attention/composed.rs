@@ -1,5 +1,7 @@
 //! Attention composed of operations of any backend.
 
+#[cfg(feature = "cube")]
+use super::flash::Flash;
 use super::heads::{merge, split};
 use crate::activation::drop_elements;
 use crate::capacity::Capacity;
@@ -37,11 +39,11 @@ pub fn scores_at_once(memory: Option<u64>) -> usize {
 /// Data kept between the passes.
 pub(super) struct Saved {
     /// Queries, divided by the root of their width, keys and values, in the type of products, `[batch, heads, time, d_head]`.
-    factors: [Tensor<4>; 3],
+    pub factors: [Tensor<4>; 3],
     /// Output, `[batch, queries, heads · d_head]`, in f32.
-    out: Tensor<3>,
+    pub out: Tensor<3>,
     /// Logarithm of each query's sum of exponentials, `[batch, heads, queries, 1]`.
-    sums: Tensor<4>,
+    pub sums: Tensor<4>,
 }
 
 impl Composed {
@@ -54,6 +56,11 @@ impl Composed {
             low => low,
         };
         let factors = split(qkv, self.heads, [scale, 1.0, 1.0], low);
+        #[cfg(feature = "cube")]
+        if let Some(flash) = Flash::new(self, &factors) {
+            let (out, sums) = flash.forward(factors.clone());
+            return (host::restored(out.clone(), dtype), Saved { factors, out, sums });
+        }
         let [query, key, value] = &factors;
         let (mut outs, mut sums) = (Vec::new(), Vec::new());
         for rows in self.pieces(query, key) {
@@ -69,8 +76,13 @@ impl Composed {
 
     /// Returns the gradients of queries, keys and values, in the type of the output's gradient.
     pub fn backward(&self, saved: Saved, d_out: Tensor<3>) -> [Tensor<3>; 3] {
+        let (dtype, scale, low) = (d_out.dtype(), self.scale(&saved.out), saved.factors[0].dtype());
+        #[cfg(feature = "cube")]
+        if let Some(flash) = Flash::new(self, &saved.factors) {
+            let [d_out] = split([d_out], self.heads, [1.0], low);
+            return flash.backward(saved, d_out, scale).map(|x| host::restored(x, dtype));
+        }
         let Saved { factors: [query, key, value], out, sums } = saved;
-        let (dtype, scale, low) = (d_out.dtype(), self.scale(&out), query.dtype());
         // Σ weight · its gradient = output · its gradient, dropout or not.
         let products = out * host::f32(d_out.clone());
         let [batch, queries, width] = products.dims();

@@ -1,6 +1,8 @@
 //! Scaled-dot-product attention.
 
 mod composed;
+#[cfg(feature = "cube")]
+mod flash;
 mod grouped;
 mod heads;
 mod states;
@@ -219,9 +221,13 @@ impl Body {
         {
             let [query, key, _] = qkv;
             let ([_, queries, width], keys) = (query.dims(), key.dims()[1]);
-            // Matrix units are faster than the kernel for types that they multiply, but cannot apply the dropout.
-            let is_exact = query.dtype() == DType::F32 && product_type(&query.device()) == DType::F32;
-            let wanted = is_exact || drop.is_some() || queries * keys <= SHORT;
+            let low = match product_type(&query.device()) {
+                DType::F32 => query.dtype(),
+                low => low,
+            };
+            // Matrix units are faster than the kernel for types that they multiply, but products of whole scores cannot apply the dropout.
+            let has_units = low != DType::F32 && flash::takes(&query.device(), low, width / options.heads);
+            let wanted = low == DType::F32 || (!has_units && (drop.is_some() || queries * keys <= SHORT));
             let aligned = !options.causal || queries <= keys;
             let takes = |shared| cube::Attention::takes(width / options.heads, shared);
             if wanted && aligned && shared_memory(&query.device()).is_some_and(takes) {

@@ -1,8 +1,7 @@
 //! Casts of many tensors, by one kernel for each group of them.
 
-use super::launch::{vector_width, wide_grid, wide_stride};
+use super::launch::{element, vector_width, wide_grid, wide_stride};
 use super::optimizer::{every, grouped, longest};
-use super::product::element;
 use burn::tensor::DType;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::ir::ElemType;

@@ -1,8 +1,7 @@
 //! Heads of attention, split and merged for several tensors in one launch.
 
-use super::launch::{vector_width, wide_grid, wide_stride};
+use super::launch::{element, vector_width, wide_grid, wide_stride};
 use super::optimizer::{every, longest};
-use super::product::element;
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
 use burn_cubecl::cubecl;

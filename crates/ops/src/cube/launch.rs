@@ -12,6 +12,7 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, cubecl};
 use cubecl::client::Client;
+use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 /// Units of a cube that works on one row.
@@ -141,6 +142,15 @@ pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
 /// Allocates zeros in the shape of `like`.
 pub(super) fn zeros(like: CubeTensor) -> CubeTensor {
     into_contiguous(CubeBackend::float_zeros(like.shape(), &like.device, FloatDType::F32))
+}
+
+/// A float type as CubeCL calls it.
+pub(super) fn element(dtype: DType) -> ElemType {
+    ElemType::Float(match dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        _ => FloatKind::F32,
+    })
 }
 
 /// Returns one cube for each of `rows`. WebGPU allows at most 65,535 along an axis.

@@ -1,7 +1,6 @@
 //! Attention weights from scores, one cube per row: what lies between the products of attention on matrix units.
 
-use super::launch::{UNITS, cube_each, empty, highest_of_cube, row_of_cube, sum_of_cube};
-use super::product::element;
+use super::launch::{UNITS, cube_each, element, empty, highest_of_cube, row_of_cube, sum_of_cube};
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
 use burn_cubecl::cubecl;

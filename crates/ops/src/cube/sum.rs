@@ -9,6 +9,10 @@ use burn_cubecl::tensor::CubeTensor;
 
 /// Number of elements that one cube sums alone.
 const FEW: usize = 64 * UNITS;
+/// Units along each side of a cube that sums columns: vectors of columns, and rows.
+const SIDE: usize = 16;
+/// Least rows that a unit of such a cube sums.
+const FEW_ROWS: usize = 8;
 
 /// Returns the sum of all elements, `[1]`.
 pub(crate) fn sum(x: CubeTensor) -> CubeTensor {
@@ -19,6 +23,32 @@ pub(crate) fn sum(x: CubeTensor) -> CubeTensor {
 /// Returns the sum of squares of all elements of all tensors, `[1]`.
 pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     collected(&partial_sums(tensors, true))
+}
+
+/// Returns the sums of columns, `[columns]`, of `[rows, columns]`. Slabs of rows are summed in parallel, then their sums.
+pub(crate) fn column_sums(x: CubeTensor) -> CubeTensor {
+    let x = into_contiguous(x);
+    let [rows, columns] = x.meta.shape().dims();
+    let width = if columns.is_multiple_of(4) { vector_width(std::iter::once(&x)) } else { 1 };
+    let across = columns.div_ceil(width * SIDE).max(1);
+    let slabs = rows.div_ceil(SIDE * FEW_ROWS).clamp(1, most_cubes(&x.client).div_ceil(across));
+    if slabs == 1 {
+        return slab_sums(&x, [rows, columns], 1, width);
+    }
+    slab_sums(&slab_sums(&x, [rows, columns], slabs, width), [slabs, columns], 1, width)
+}
+
+/// Returns the sums of columns of each slab of rows, `[slabs · columns]`.
+fn slab_sums(x: &CubeTensor, [rows, columns]: [usize; 2], slabs: usize, width: usize) -> CubeTensor {
+    let sums = empty(x, [slabs * columns]);
+    if columns > 0 {
+        let vectors = columns / width;
+        let cubes = CubeCount::Static(vectors.div_ceil(SIDE) as u32, slabs as u32, 1);
+        let units = CubeDim::new_2d(SIDE as u32, SIDE as u32);
+        let (x, out) = (x.clone().into_tensor_arg(), sums.clone().into_tensor_arg());
+        slab_sums_kernel::launch(&sums.client, cubes, units, width, x, out, rows, vectors, rows.div_ceil(slabs));
+    }
+    sums
 }
 
 /// Returns partial sums: for each group of tensors that a kernel takes, one of each cube.
@@ -94,5 +124,40 @@ fn collected_kernel(x: &Tensor<f32>, sum: &mut Tensor<f32>, elements: usize) {
     let all = summed(&mut shares, share);
     if UNIT_POS_X == 0 {
         sum[0] = all;
+    }
+}
+
+#[cube(launch)]
+fn slab_sums_kernel<N: Size>(
+    x: &Tensor<Vector<f32, N>>,
+    sums: &mut Tensor<Vector<f32, N>>,
+    rows: usize,
+    vectors: usize,
+    height: usize,
+) {
+    let mut shares = Shared::<[Vector<f32, N>]>::new_slice(comptime!(SIDE * SIDE));
+    let (across, down) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
+    let column = CUBE_POS_X as usize * SIDE + across;
+    let first = CUBE_POS_Y as usize * height;
+    let mut share = Vector::<f32, N>::new(0.0f32);
+    if column < vectors {
+        let end = min(first + height, rows);
+        let mut row = first + down;
+        while row < end {
+            share += x[row * vectors + column];
+            row += SIDE;
+        }
+    }
+    shares[down * SIDE + across] = share;
+    #[unroll]
+    for level in 0..comptime!(SIDE.ilog2() as usize) {
+        let half = comptime!(SIDE >> (level + 1));
+        sync_cube();
+        if down < half {
+            shares[down * SIDE + across] = shares[down * SIDE + across] + shares[(down + half) * SIDE + across];
+        }
+    }
+    if down == 0 && column < vectors {
+        sums[CUBE_POS_Y as usize * vectors + column] = shares[across];
     }
 }

@@ -281,8 +281,10 @@ fn convolution(device: &Device, stride: usize) -> Run {
     run(y, move |g| vec![gradient(&x, g), gradient(&weight, g), gradient(&bias, g)])
 }
 
-/// Attention with so many scores that half precision computes it on matrix units: of keys that are read four at a time, and one at a time.
-pub const MANY_SCORES: [Case; 2] = [
+/// Operations on more numbers than a tile of their kernels has: attention with so many scores that half precision always computes it on
+/// matrix units, of keys that are read four at a time, and one at a time; heads as wide as Whisper's; and products of which a weight's gradient
+/// is split among cubes, with a narrow one and one of an odd width.
+pub const LARGE: [Case; 9] = [
     Case {
         name: "`attention`, many scores",
         cpu: KERNEL,
@@ -293,16 +295,62 @@ pub const MANY_SCORES: [Case; 2] = [
         cpu: KERNEL,
         run: |device| attends(device, [261, 263], AttentionOptions::causal),
     },
+    Case {
+        name: "`attention`, wide heads",
+        cpu: KERNEL,
+        run: |device| heads_attend(device, [70, 130], [2, 64], |options| options),
+    },
+    Case {
+        name: "`attention`, wide heads, causal, padded, with dropout",
+        cpu: KERNEL,
+        run: |device| {
+            seed(7);
+            let hidden: Vec<bool> = (0..2 * 130).map(|i| i % 130 > 120 - i / 130 || i % 130 == 5).collect();
+            let mask = Tensor::<1, Bool>::from_bool(hidden.as_slice(), &device.clone().inner()).reshape([2, 130]);
+            let with = |options: AttentionOptions| options.causal().with_key_padding(Some(mask)).with_dropout(0.2);
+            heads_attend(device, [70, 130], [2, 64], with)
+        },
+    },
+    Case { name: "`linear`, many rows", cpu: KERNEL, run: |device| maps(device, [72, 136]) },
+    Case { name: "`linear`, many rows, to a narrow one", cpu: KERNEL, run: |device| maps(device, [168, 24]) },
+    Case { name: "`linear`, many rows, to an odd width", cpu: KERNEL, run: |device| maps(device, [72, 37]) },
+    Case { name: "`lora_linear`, many rows", cpu: KERNEL, run: |device| adapted(device, [72, 136], 16) },
+    Case { name: "`lora_linear`, many rows, odd sizes", cpu: KERNEL, run: |device| adapted(device, [72, 37], 3) },
 ];
 
-fn attends(
+/// A linear map of 1,400 rows, from one width to another, with a gated adapter of a rank.
+fn adapted(device: &Device, [from, to]: [usize; 2], rank: usize) -> Run {
+    let x = leaf::<3>(1, [2, 700, from], 1.0, device);
+    let (weight, bias) = (plain::<2>(5, [to, from], 0.3, device), leaf::<1>(6, [to], 1.0, device));
+    let (a, b) = (leaf::<2>(2, [rank, from], 0.3, device), leaf::<2>(3, [to, rank], 0.3, device));
+    let gates = leaf::<2>(4, [2, rank], 1.0, device);
+    let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: LoraGates::Each(gates.clone()) };
+    let y = lora_linear(x.clone(), weight, Some(bias.clone()), vec![update]);
+    run(y, move |g| vec![gradient(&x, g), gradient(&bias, g), gradient(&a, g), gradient(&b, g), gradient(&gates, g)])
+}
+
+/// A linear map of 1,400 rows, from one width to another.
+fn maps(device: &Device, [from, to]: [usize; 2]) -> Run {
+    let x = leaf::<3>(1, [2, 700, from], 1.0, device);
+    let (weight, bias) = (leaf::<2>(2, [to, from], 0.3, device), leaf::<1>(3, [to], 1.0, device));
+    let y = linear(x.clone(), weight.clone(), Some(bias.clone()));
+    run(y, move |g| vec![gradient(&x, g), gradient(&weight, g), gradient(&bias, g)])
+}
+
+fn attends(device: &Device, time: [usize; 2], with: impl FnOnce(AttentionOptions) -> AttentionOptions) -> Run {
+    heads_attend(device, time, [4, 16], with)
+}
+
+/// Attention of so many queries to so many keys, by so many heads of a width.
+fn heads_attend(
     device: &Device,
     [queries, keys]: [usize; 2],
+    [heads, d_head]: [usize; 2],
     with: impl FnOnce(AttentionOptions) -> AttentionOptions,
 ) -> Run {
-    let q = leaf::<3>(1, [2, queries, 64], 1.5, device);
-    let [k, v] = [2, 3].map(|n| leaf::<3>(n, [2, keys, 64], 1.5, device));
-    let y = attention(q.clone(), k.clone(), v.clone(), with(AttentionOptions::new(4)));
+    let q = leaf::<3>(1, [2, queries, heads * d_head], 1.5, device);
+    let [k, v] = [2, 3].map(|n| leaf::<3>(n, [2, keys, heads * d_head], 1.5, device));
+    let y = attention(q.clone(), k.clone(), v.clone(), with(AttentionOptions::new(heads)));
     run(y, move |g| vec![gradient(&q, g), gradient(&k, g), gradient(&v, g)])
 }
 

@@ -1,7 +1,6 @@
 //! Launch of one kernel for one product.
 
-use burn::tensor::DType;
-use burn_cubecl::cubecl::ir::{ElemType, FloatKind};
+use super::super::launch::element;
 use burn_cubecl::tensor::CubeTensor;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::launch_ref;
@@ -29,13 +28,4 @@ pub(super) fn launch(
     let [lhs, rhs] = [lhs, rhs].map(|x| InputBinding::new(x.clone().binding(), from));
     let mut types = MatmulElems::from_globals(&MatmulGlobalElems { lhs: from, rhs: from, out: to });
     launch_ref(&strategy.into(), &y.client, lhs, rhs, y.clone().binding(), &mut types)
-}
-
-/// A float type as CubeCL calls it.
-pub(in crate::cube) fn element(dtype: DType) -> ElemType {
-    ElemType::Float(match dtype {
-        DType::F16 => FloatKind::F16,
-        DType::BF16 => FloatKind::BF16,
-        _ => FloatKind::F32,
-    })
 }

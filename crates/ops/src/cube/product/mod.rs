@@ -2,6 +2,7 @@
 //! type of its factors, and tries kernels that take NVIDIA's compiler minutes each.
 
 mod launch;
+mod tiles;
 #[cfg(feature = "autotune")]
 mod tuning;
 
@@ -12,8 +13,8 @@ use burn_cubecl::kernel::matmul::init_matmul_output;
 use burn_cubecl::tensor::CubeTensor;
 use cubek::matmul::multi_level::Strategy;
 pub(crate) use launch::Rounding;
-pub(super) use launch::element;
 use launch::launch;
+use tiles::{Added, launch_tiles};
 
 /// Returns `lhs · rhs` over the last two axes, in the type `out`; both factors have the same type.
 pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: Rounding) -> CubeTensor {
@@ -23,6 +24,9 @@ pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: R
         return CubeBackend::float_zeros(product_shape(shapes[0], shapes[1]), &lhs.device, float);
     }
     let y = init_matmul_output(lhs, rhs, out);
+    if launch_tiles(lhs, rhs, Added::default(), &y) {
+        return y;
+    }
     #[cfg(feature = "autotune")]
     if multiplications(lhs, rhs) >= WORTH_TUNING {
         tuning::launch_fastest(lhs.clone(), rhs.clone(), y.clone(), rounding);
@@ -30,6 +34,22 @@ pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: R
     }
     launch_by_rule(lhs, rhs, &y, rounding);
     y
+}
+
+/// Returns `lhs · rhs + base + bias` of matrices in f32, for factors of a type that [`has_fragments`](super::has_fragments).
+pub(crate) fn matmul_plus(
+    lhs: &CubeTensor,
+    rhs: &CubeTensor,
+    base: Option<&CubeTensor>,
+    bias: Option<&CubeTensor>,
+) -> CubeTensor {
+    let y = init_matmul_output(lhs, rhs, DType::F32);
+    if lhs.meta.num_elements() * rhs.meta.num_elements() > 0 && launch_tiles(lhs, rhs, Added { bias, base }, &y) {
+        return y;
+    }
+    let bias = bias.map(|bias| CubeBackend::float_reshape(bias.clone(), [1, bias.meta.num_elements()].into()));
+    let y = matmul(lhs, rhs, DType::F32, Rounding::MatrixUnits);
+    base.cloned().into_iter().chain(bias).fold(y, CubeBackend::float_add)
 }
 
 /// Number of multiplications from which tuning pays. A card computes a smaller product in some microseconds, whatever

@@ -3,7 +3,8 @@
 //! It tries fewer kernels than Burn does: NVRTC compiled some of Burn's for one to three minutes each for Hopper. It
 //! compiled the remaining ones in at most 0.6 s, measured on the driver without a GPU.
 
-use super::launch::{Rounding, element, launch};
+use super::super::launch::element;
+use super::launch::{Rounding, launch};
 use burn_cubecl::CubeTuneId;
 use burn_cubecl::cubecl::tune::{LocalTuner, Tunable, TunableSet, TuneGroup};
 use burn_cubecl::tensor::CubeTensor;

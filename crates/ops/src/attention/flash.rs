@@ -1,0 +1,73 @@
+//! Attention by kernels for matrix units, on cards that have the instructions that they are made of.
+
+use super::composed::{Composed, Saved};
+use crate::capacity::properties;
+use crate::cube;
+use crate::device::Backing;
+use crate::host;
+use burn::tensor::{DType, Device, Tensor};
+
+/// Kernels for matrix units, and the mask that they read.
+pub(super) struct Flash {
+    kernels: cube::Flash,
+    mask: Tensor<3>,
+}
+
+/// Whether the device has kernels for this type of products and width of heads.
+pub(super) fn takes(device: &Device, dtype: DType, d_head: usize) -> bool {
+    let properties = || properties(device).is_some_and(|found| cube::Flash::takes(&found, dtype, d_head));
+    Backing::of(device) == Backing::Cuda && properties()
+}
+
+impl Flash {
+    /// Returns the kernels for these factors, if there are any.
+    pub fn new(attention: &Composed, [query, key, _]: &[Tensor<4>; 3]) -> Option<Self> {
+        let ([.., queries, d_head], keys) = (query.dims(), key.dims()[2]);
+        let causal = attention.causal && queries > 1;
+        if !takes(&query.device(), query.dtype(), d_head) || (causal && queries > keys) {
+            return None;
+        }
+        let kernels = cube::Flash {
+            causal,
+            padded: attention.padding.is_some(),
+            drop: attention.drop.map(|(p, seed)| cube::Drop::new(p, seed)),
+            dtype: query.dtype(),
+        };
+        let mask = match &attention.padding {
+            Some(mask) => host::f32(mask.clone().float().unsqueeze()),
+            // Without a mask it is not read.
+            None => Tensor::zeros([1, 1, 1], &query.device()),
+        };
+        Some(Self { kernels, mask })
+    }
+
+    /// Returns the output, `[batch, queries, heads · d_head]`, and the logarithm of each query's sum of exponentials, `[batch, heads,
+    /// queries, 1]`.
+    pub fn forward(self, factors: [Tensor<4>; 3]) -> (Tensor<3>, Tensor<4>) {
+        let [batch, heads, queries, d_head] = factors[0].dims();
+        let shapes = [vec![batch, queries, heads * d_head].into(), [batch, heads, queries, 1].into()];
+        let [query, key, value] = factors.map(Tensor::into_dispatch);
+        let inputs = [query, key, value, self.mask.into_dispatch()];
+        let kernels = self.kernels;
+        let [out, sums] = cube::launched("flash", inputs, shapes, move |inputs| kernels.forward(inputs));
+        (Tensor::from_dispatch(out), Tensor::from_dispatch(sums))
+    }
+
+    /// Returns the gradients of queries, keys and values, `[batch, time, heads · d_head]` in f32. `d_out` is split as the factors are, and
+    /// `scale` is what the queries were multiplied by.
+    pub fn backward(self, saved: Saved, d_out: Tensor<4>, scale: f64) -> [Tensor<3>; 3] {
+        let shapes = saved.factors.each_ref().map(|x| {
+            let [batch, heads, time, d_head] = x.dims();
+            vec![batch, time, heads * d_head].into()
+        });
+        let [query, key, value] = saved.factors.map(Tensor::into_dispatch);
+        let [mask, out] = [self.mask, saved.out].map(Tensor::into_dispatch);
+        let [sums, d_out] = [saved.sums, d_out].map(Tensor::into_dispatch);
+        let kernels = self.kernels;
+        let run = move |[query, key, value, mask, out, sums, d_out]: [_; 7]| {
+            kernels.backward([query, key, value, mask], [out, sums, d_out], scale as f32)
+        };
+        let inputs = [query, key, value, mask, out, sums, d_out];
+        cube::launched("flash_backward", inputs, shapes, run).map(Tensor::from_dispatch)
+    }
+}
