@@ -176,7 +176,7 @@ impl Dtype {
             Self::F32 => Ok(Compute::F32),
             Self::Bf16 => Ok(Compute::Bf16),
             Self::F16 => Err(Failure::BadInput(
-                "`--dtype f16` needs loss scaling, which training does not have yet: use bf16 or f32".into(),
+                "`--dtype f16` needs a scaled loss, which this measurement does not have: use bf16 or f32".into(),
             )),
         }
     }

@@ -31,13 +31,18 @@ pub struct ChildArgs {
     lora: usize,
 }
 
+impl ChildArgs {
+    fn trained(&self) -> Trained {
+        if self.lora > 0 { Trained::Adapters { r: self.lora, count: 1 } } else { Trained::Part(Trainable::All) }
+    }
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ChildPart {
     Parity,
     Kernels,
 }
 
-const ALL: Trained = Trained::Part(Trainable::All);
 const PARITY_STEPS: usize = 4;
 /// Kernels that have a line of their own.
 const KERNELS: usize = 14;
@@ -105,7 +110,7 @@ pub fn run_child(args: &ChildArgs) -> Result<(), Failure> {
 
 fn parity(args: &ChildArgs, device: &Device) -> Result<Value, Failure> {
     let cpu = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let trained = if args.lora > 0 { Trained::Adapters { r: args.lora, count: 1 } } else { ALL };
+    let trained = args.trained();
     let compute = args.dtype.compute()?;
     let expected = steps(trained, Compute::F32, &cpu)?;
     let found = steps(trained, compute, device)?;
@@ -133,7 +138,8 @@ fn steps(trained: Trained, compute: Compute, device: &Device) -> Result<Vec<[f64
 fn kernels(args: &ChildArgs, device: &Device) -> Result<Vec<Value>, Failure> {
     let compute = args.dtype.compute()?;
     let (config, shape) = (args.size.config(), [args.batch, 32]);
-    let mut training = Training::new(&config, (shape, 1), ALL, compute, None, device, ProcessGroup::default())?;
+    let mut training =
+        Training::new(&config, (shape, 1), args.trained(), compute, None, device, ProcessGroup::default())?;
     for _ in 0..2 {
         training.step()?;
     }

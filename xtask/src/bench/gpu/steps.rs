@@ -104,6 +104,8 @@ impl Bench<'_> {
         let python = if python.components().count() > 1 { from_here(python) } else { python.clone() };
         let script = from_here(script);
         let mut command = Command::new(python);
+        // A library that stands for LLVM's functions may be loaded before ours; PyTorch brings LLVM along.
+        command.env_remove("LD_PRELOAD");
         command.arg(script).args(self.options(size, lora, batch, &self.peer_device()));
         if compiled {
             command.arg("--compile");
