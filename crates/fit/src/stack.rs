@@ -78,7 +78,10 @@ impl Stack {
             Kernels::Composed => 6 * row,
             Kernels::Fused => 0,
         };
-        let block = fused + conformer + unfused;
+        // In half precision these stay in f32: the residual stream and the attention output, which has a copy for its map, and the wide layer
+        // before its GELU.
+        let wider = if execution.element_bytes < 4 { 4 * row + ffn * positions } else { 0 };
+        let block = fused + conformer + unfused + wider;
         if execution.checkpointed { layers * row + block } else { layers * block }
     }
 }
