@@ -39,11 +39,11 @@ pub fn scores_at_once(memory: Option<u64>) -> usize {
 /// Data kept between the passes.
 pub(super) struct Saved {
     /// Queries, divided by the root of their width, keys and values, in the type of products, `[batch, heads, time, d_head]`.
-    pub factors: [Tensor<4>; 3],
+    factors: [Tensor<4>; 3],
     /// Output, `[batch, queries, heads · d_head]`, in f32.
-    pub out: Tensor<3>,
+    out: Tensor<3>,
     /// Logarithm of each query's sum of exponentials, `[batch, heads, queries, 1]`.
-    pub sums: Tensor<4>,
+    sums: Tensor<4>,
 }
 
 impl Composed {
@@ -57,7 +57,7 @@ impl Composed {
         };
         let factors = split(qkv, self.heads, [scale, 1.0, 1.0], low);
         #[cfg(feature = "cube")]
-        if let Some(flash) = Flash::new(self, &factors) {
+        if let Some(flash) = Flash::new(self.causal, self.padding.as_ref(), self.drop, &factors) {
             let (out, sums) = flash.forward(factors.clone());
             return (host::restored(out.clone(), dtype), Saved { factors, out, sums });
         }
@@ -78,9 +78,10 @@ impl Composed {
     pub fn backward(&self, saved: Saved, d_out: Tensor<3>) -> [Tensor<3>; 3] {
         let (dtype, scale, low) = (d_out.dtype(), self.scale(&saved.out), saved.factors[0].dtype());
         #[cfg(feature = "cube")]
-        if let Some(flash) = Flash::new(self, &saved.factors) {
+        if let Some(flash) = Flash::new(self.causal, self.padding.as_ref(), self.drop, &saved.factors) {
             let [d_out] = split([d_out], self.heads, [1.0], low);
-            return flash.backward(saved, d_out, scale).map(|x| host::restored(x, dtype));
+            let Saved { factors, out, sums } = saved;
+            return flash.backward(factors, (out, sums), d_out, scale).map(|x| host::restored(x, dtype));
         }
         let Saved { factors: [query, key, value], out, sums } = saved;
         // Σ weight · its gradient = output · its gradient, dropout or not.

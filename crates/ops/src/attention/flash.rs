@@ -1,11 +1,10 @@
 //! Attention by kernels for matrix units, on cards that have the instructions that they are made of.
 
-use super::composed::{Composed, Saved};
 use crate::capacity::properties;
 use crate::cube;
 use crate::device::Backing;
 use crate::host;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Bool, DType, Device, Tensor};
 
 /// Kernels for matrix units, and the mask that they read.
 pub(super) struct Flash {
@@ -20,20 +19,25 @@ pub(super) fn takes(device: &Device, dtype: DType, d_head: usize) -> bool {
 }
 
 impl Flash {
-    /// Returns the kernels for these factors, if there are any.
-    pub fn new(attention: &Composed, [query, key, _]: &[Tensor<4>; 3]) -> Option<Self> {
+    /// Returns the kernels for these factors, if there are any. `padding` is true where a key is hidden; `drop` is a probability and a seed.
+    pub fn new(
+        causal: bool,
+        padding: Option<&Tensor<2, Bool>>,
+        drop: Option<(f64, u64)>,
+        [query, key, _]: &[Tensor<4>; 3],
+    ) -> Option<Self> {
         let ([.., queries, d_head], keys) = (query.dims(), key.dims()[2]);
-        let causal = attention.causal && queries > 1;
+        let causal = causal && queries > 1;
         if !takes(&query.device(), query.dtype(), d_head) || (causal && queries > keys) {
             return None;
         }
         let kernels = cube::Flash {
             causal,
-            padded: attention.padding.is_some(),
-            drop: attention.drop.map(|(p, seed)| cube::Drop::new(p, seed)),
+            padded: padding.is_some(),
+            drop: drop.map(|(p, seed)| cube::Drop::new(p, seed)),
             dtype: query.dtype(),
         };
-        let mask = match &attention.padding {
+        let mask = match padding {
             Some(mask) => host::f32(mask.clone().float().unsqueeze()),
             // Without a mask it is not read.
             None => Tensor::zeros([1, 1, 1], &query.device()),
@@ -55,14 +59,20 @@ impl Flash {
 
     /// Returns the gradients of queries, keys and values, `[batch, time, heads · d_head]` in f32. `d_out` is split as the factors are, and
     /// `scale` is what the queries were multiplied by.
-    pub fn backward(self, saved: Saved, d_out: Tensor<4>, scale: f64) -> [Tensor<3>; 3] {
-        let shapes = saved.factors.each_ref().map(|x| {
+    pub fn backward(
+        self,
+        factors: [Tensor<4>; 3],
+        (out, sums): (Tensor<3>, Tensor<4>),
+        d_out: Tensor<4>,
+        scale: f64,
+    ) -> [Tensor<3>; 3] {
+        let shapes = factors.each_ref().map(|x| {
             let [batch, heads, time, d_head] = x.dims();
             vec![batch, time, heads * d_head].into()
         });
-        let [query, key, value] = saved.factors.map(Tensor::into_dispatch);
-        let [mask, out] = [self.mask, saved.out].map(Tensor::into_dispatch);
-        let [sums, d_out] = [saved.sums, d_out].map(Tensor::into_dispatch);
+        let [query, key, value] = factors.map(Tensor::into_dispatch);
+        let [mask, out] = [self.mask, out].map(Tensor::into_dispatch);
+        let [sums, d_out] = [sums, d_out].map(Tensor::into_dispatch);
         let kernels = self.kernels;
         let run = move |[query, key, value, mask, out, sums, d_out]: [_; 7]| {
             kernels.backward([query, key, value, mask], [out, sums, d_out], scale as f32)

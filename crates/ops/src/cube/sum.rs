@@ -154,7 +154,8 @@ fn slab_sums_kernel<N: Size>(
         let half = comptime!(SIDE >> (level + 1));
         sync_cube();
         if down < half {
-            shares[down * SIDE + across] = shares[down * SIDE + across] + shares[(down + half) * SIDE + across];
+            let other = shares[(down + half) * SIDE + across];
+            shares[down * SIDE + across] += other;
         }
     }
     if down == 0 && column < vectors {

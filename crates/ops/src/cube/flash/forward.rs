@@ -94,7 +94,7 @@ pub(super) fn flash_forward<T: Numeric, W: Size, P: Size>(
         }
         #[unroll]
         for place in 0..comptime!(d_head / 4) {
-            mixed[place] = mixed[place] * Vector::new(before[comptime!(place % 2)]);
+            mixed[place] *= Vector::new(before[comptime!(place % 2)]);
         }
         #[unroll]
         for block in 0..comptime!(OTHERS / 16) {
@@ -135,7 +135,7 @@ pub(super) fn flash_forward<T: Numeric, W: Size, P: Size>(
     }
     #[unroll]
     for place in 0..comptime!(d_head / 4) {
-        mixed[place] = mixed[place] * Vector::new(totals[comptime!(place % 2)]);
+        mixed[place] *= Vector::new(totals[comptime!(place % 2)]);
     }
     write::<P>(&mixed, out, first, queries, 1.0f32, call);
 }

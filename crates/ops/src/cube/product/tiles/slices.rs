@@ -108,9 +108,8 @@ pub(super) fn keep<T: Numeric, W: Size>(
                 }
             }
         }
-        if comptime!((side * DEPTH / WIDTH).is_multiple_of(tile.units())) {
-            memory[offset + at / line * comptime!(pitch(along_depth, side)) + at % line] = vector;
-        } else if at < comptime!(side * DEPTH / WIDTH) {
+        let is_whole = comptime!((side * DEPTH / WIDTH).is_multiple_of(tile.units()));
+        if is_whole || at < comptime!(side * DEPTH / WIDTH) {
             memory[offset + at / line * comptime!(pitch(along_depth, side)) + at % line] = vector;
         }
     }
