@@ -59,7 +59,8 @@ pub(super) fn flash_backward_query<T: Numeric, W: Size, P: Size>(
             }
         }
         delta[half] = row_sum(part);
-        if UNIT_POS_X % 4 == 0 && row < queries {
+        let of_four = UNIT_POS_X % 4;
+        if of_four == 0 && row < queries {
             deltas[of_rows + row] = delta[half];
         }
     }

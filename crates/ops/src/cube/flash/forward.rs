@@ -129,7 +129,8 @@ pub(super) fn flash_forward<T: Numeric, W: Size, P: Size>(
         }
         totals[row] = share;
         let of_row = first + row_of_unit(row);
-        if UNIT_POS_X % 4 == 0 && of_row < queries {
+        let of_four = UNIT_POS_X % 4;
+        if of_four == 0 && of_row < queries {
             sums[of_rows + of_row] = sum;
         }
     }
