@@ -71,7 +71,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
             let bias = host::restored(bias, product_dtype);
             host::restored(libtorch::affine(x.clone(), weight, bias).reshape(y_shape), dtype)
         }
-        bias => matmul_with_bias(x.clone(), weight.transpose(), bias, dtype).reshape(y_shape),
+        bias => matmul_with_bias([x.clone(), weight.transpose()], bias, dtype, y_shape),
     };
     if !with_autodiff {
         return y;

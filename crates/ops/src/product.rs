@@ -48,13 +48,19 @@ pub(crate) fn matmul_as<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, dtype: D
     host::restored(matmul(lhs, rhs), dtype)
 }
 
-/// Returns `lhs · rhs + bias` in `dtype`, computed in the type of the factors. It has no gradient.
-pub(crate) fn matmul_with_bias(lhs: Tensor<2>, rhs: Tensor<2>, bias: Option<Tensor<1>>, dtype: DType) -> Tensor<2> {
+/// Returns `lhs · rhs + bias` in `dtype` and reshaped, computed in the type of the factors. It has no gradient.
+pub(crate) fn matmul_with_bias<const D: usize>(
+    [lhs, rhs]: [Tensor<2>; 2],
+    bias: Option<Tensor<1>>,
+    dtype: DType,
+    shape: [usize; D],
+) -> Tensor<D> {
     #[cfg(feature = "cube")]
     if dtype == DType::F32 && bias.is_some() && adds_up(&lhs) {
-        return kernel::plus(lhs, rhs, None, bias);
+        return kernel::plus(lhs, rhs, None, bias).reshape(shape);
     }
-    let y = matmul_as(lhs, rhs, dtype);
+    // The bias is added in the shape of the neighbouring operations, so that it is fused with those.
+    let y = matmul_as(lhs, rhs, dtype).reshape(shape);
     match bias {
         Some(bias) => y + host::restored(bias, dtype).unsqueeze(),
         None => y,

@@ -36,6 +36,14 @@ pub fn scores_at_once(memory: Option<u64>) -> usize {
     memory.map_or(LEAST, |bytes| LEAST.max(usize::try_from(bytes / 128 / 4).unwrap_or(LEAST)))
 }
 
+/// Type of the factors: that of products, unless the inputs are in half precision themselves.
+pub(super) fn factor_type(query: &Tensor<3>) -> DType {
+    match product_type(&query.device()) {
+        DType::F32 => query.dtype(),
+        low => low,
+    }
+}
+
 /// Data kept between the passes.
 pub(super) struct Saved {
     /// Queries, divided by the root of their width, keys and values, in the type of products, `[batch, heads, time, d_head]`.
@@ -50,11 +58,7 @@ impl Composed {
     /// Returns the output, in the type of the queries, and what the backward pass needs.
     pub fn forward(&self, qkv: [Tensor<3>; 3]) -> (Tensor<3>, Saved) {
         let (dtype, scale) = (qkv[0].dtype(), self.scale(&qkv[0]));
-        // In the type of products, unless the inputs are in half precision themselves.
-        let low = match product_type(&qkv[0].device()) {
-            DType::F32 => dtype,
-            low => low,
-        };
+        let low = factor_type(&qkv[0]);
         let factors = split(qkv, self.heads, [scale, 1.0, 1.0], low);
         #[cfg(feature = "cube")]
         if let Some(flash) = Flash::new(self.causal, self.padding.as_ref(), self.drop, &factors) {

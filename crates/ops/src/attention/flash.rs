@@ -9,7 +9,8 @@ use burn::tensor::{Bool, DType, Device, Tensor};
 /// Kernels for matrix units, and the mask that they read.
 pub(super) struct Flash {
     kernels: cube::Flash,
-    mask: Tensor<3>,
+    /// Any tensor if there is none, because then it is not read.
+    mask: Tensor<4>,
 }
 
 /// Whether the device has kernels for this type of products and width of heads.
@@ -37,11 +38,7 @@ impl Flash {
             drop: drop.map(|(p, seed)| cube::Drop::new(p, seed)),
             dtype: query.dtype(),
         };
-        let mask = match padding {
-            Some(mask) => host::f32(mask.clone().float().unsqueeze()),
-            // Without a mask it is not read.
-            None => Tensor::zeros([1, 1, 1], &query.device()),
-        };
+        let mask = padding.map_or_else(|| query.clone(), |mask| host::f32(mask.clone().float().unsqueeze()));
         Some(Self { kernels, mask })
     }
 
@@ -71,8 +68,8 @@ impl Flash {
             vec![batch, time, heads * d_head].into()
         });
         let [query, key, value] = factors.map(Tensor::into_dispatch);
-        let [mask, out] = [self.mask, out].map(Tensor::into_dispatch);
-        let [sums, d_out] = [sums, d_out].map(Tensor::into_dispatch);
+        let [mask, sums, d_out] = [self.mask, sums, d_out].map(Tensor::into_dispatch);
+        let out = out.into_dispatch();
         let kernels = self.kernels;
         let run = move |[query, key, value, mask, out, sums, d_out]: [_; 7]| {
             kernels.backward([query, key, value, mask], [out, sums, d_out], scale as f32)

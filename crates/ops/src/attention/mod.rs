@@ -25,6 +25,8 @@ use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::DType;
 use burn::tensor::{Bool, Tensor};
 use composed::Composed;
+#[cfg(feature = "cube")]
+use composed::factor_type;
 pub use composed::scores_at_once;
 use grouped::Groups;
 pub use states::{prefers_states, state_attention};
@@ -221,10 +223,7 @@ impl Body {
         {
             let [query, key, _] = qkv;
             let ([_, queries, width], keys) = (query.dims(), key.dims()[1]);
-            let low = match product_type(&query.device()) {
-                DType::F32 => query.dtype(),
-                low => low,
-            };
+            let low = factor_type(query);
             // Matrix units are faster than the kernel for types that they multiply, but products of whole scores cannot apply the dropout.
             let has_units = low != DType::F32 && flash::takes(&query.device(), low, width / options.heads);
             let wanted = low == DType::F32 || (!has_units && (drop.is_some() || queries * keys <= SHORT));

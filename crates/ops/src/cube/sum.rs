@@ -11,8 +11,12 @@ use burn_cubecl::tensor::CubeTensor;
 const FEW: usize = 64 * UNITS;
 /// Units along each side of a cube that sums columns: vectors of columns, and rows.
 const SIDE: usize = 16;
-/// Least rows that a unit of such a cube sums.
+/// Least rows that a unit of such a cube sums if there are several slabs.
 const FEW_ROWS: usize = 8;
+/// Rows that one slab takes. A second launch costs the host more than the units of one slab wait for their reads.
+const ONE_SLAB: usize = 2048;
+/// Reads of a unit under way at a time.
+const READS: usize = 4;
 
 /// Returns the sum of all elements, `[1]`.
 pub(crate) fn sum(x: CubeTensor) -> CubeTensor {
@@ -25,14 +29,14 @@ pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     collected(&partial_sums(tensors, true))
 }
 
-/// Returns the sums of columns, `[columns]`, of `[rows, columns]`. Slabs of rows are summed in parallel, then their sums.
+/// Returns the sums of columns, `[columns]`, of `[rows, columns]`. Slabs of many rows are summed in parallel, then their sums.
 pub(crate) fn column_sums(x: CubeTensor) -> CubeTensor {
     let x = into_contiguous(x);
     let [rows, columns] = x.meta.shape().dims();
     let width = if columns.is_multiple_of(4) { vector_width(std::iter::once(&x)) } else { 1 };
     let across = columns.div_ceil(width * SIDE).max(1);
-    let slabs = rows.div_ceil(SIDE * FEW_ROWS).clamp(1, most_cubes(&x.client).div_ceil(across));
-    if slabs == 1 {
+    let slabs = rows.div_ceil(SIDE * FEW_ROWS).min(most_cubes(&x.client).div_ceil(across));
+    if rows <= ONE_SLAB || slabs == 1 {
         return slab_sums(&x, [rows, columns], 1, width);
     }
     slab_sums(&slab_sums(&x, [rows, columns], slabs, width), [slabs, columns], 1, width)
@@ -143,6 +147,18 @@ fn slab_sums_kernel<N: Size>(
     if column < vectors {
         let end = min(first + height, rows);
         let mut row = first + down;
+        while row + comptime!((READS - 1) * SIDE) < end {
+            let mut read = Array::<Vector<f32, N>>::new(READS);
+            #[unroll]
+            for i in 0..READS {
+                read[i] = x[(row + i * SIDE) * vectors + column];
+            }
+            #[unroll]
+            for i in 0..READS {
+                share += read[i];
+            }
+            row += comptime!(READS * SIDE);
+        }
         while row < end {
             share += x[row * vectors + column];
             row += SIDE;

@@ -24,6 +24,7 @@ use super::launch::{empty, zeros};
 use backward::{attention_backward_key_value, attention_backward_query};
 use forward::attention_forward;
 use parts::CallLaunch;
+pub(super) use parts::{is_seen, seen_by_rows};
 use tile::{Pass, SIDE, Tile};
 
 /// Sizes and masks of attention; tensors are `[batch, time, heads · d_head]`.

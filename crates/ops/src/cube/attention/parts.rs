@@ -184,25 +184,51 @@ pub(super) fn cleared(#[comptime] length: usize) -> Array<f32> {
 /// Number of keys, from the first, that at least one query of a tile sees.
 #[cube]
 pub(super) fn seen_by_tile(first: usize, call: &Call) -> usize {
-    let mut seen = call.keys;
-    if call.causal {
-        // No row of the tile sees a later key than its last one does.
-        seen = min(seen, first + comptime!(call.tile.rows()) + call.keys - call.queries);
-    }
-    seen
+    seen_by_rows(first, comptime!(call.tile.rows()), call.queries, call.keys, call.causal)
 }
 
 /// Whether query `i` sees key `j`.
 #[cube]
-#[allow(clippy::collapsible_if, reason = "`padded` is known when the kernel is compiled")]
 pub(super) fn sees(i: usize, j: usize, padding: &Tensor<f32>, call: &Call) -> bool {
-    let mut seen = i < call.queries && j < call.keys;
-    if call.causal {
-        seen = seen && j + call.queries <= i + call.keys;
+    is_seen(i, j, padding, call.queries, call.keys, call.causal, call.padded)
+}
+
+/// Number of keys, from the first, that at least one of `rows` queries from `first` sees.
+#[cube]
+pub(in crate::cube) fn seen_by_rows(
+    first: usize,
+    #[comptime] rows: usize,
+    queries: usize,
+    keys: usize,
+    #[comptime] causal: bool,
+) -> usize {
+    let mut seen = keys;
+    if causal {
+        // No row sees a later key than the last one does.
+        seen = min(seen, first + rows + keys - queries);
     }
-    if call.padded {
+    seen
+}
+
+/// Whether query `i` of `queries` sees key `j` of `keys`, for any attention's kernels.
+#[cube]
+#[allow(clippy::collapsible_if, reason = "`padded` is known when the kernel is compiled")]
+pub(in crate::cube) fn is_seen(
+    i: usize,
+    j: usize,
+    padding: &Tensor<f32>,
+    queries: usize,
+    keys: usize,
+    #[comptime] causal: bool,
+    #[comptime] padded: bool,
+) -> bool {
+    let mut seen = i < queries && j < keys;
+    if causal {
+        seen = seen && j + queries <= i + keys;
+    }
+    if padded {
         if seen {
-            seen = padding[CUBE_POS_Z as usize * call.keys + j] == 0.0;
+            seen = padding[CUBE_POS_Z as usize * keys + j] == 0.0;
         }
     }
     seen

@@ -1,8 +1,8 @@
 //! Backward passes: one kernel for queries, one for keys and values. Both recompute the weights.
 
 use super::parts::{
-    Call, OTHERS, ROWS, add_rows, by_rows, column_of_unit, kept, left_factor, load, row_of_unit, row_sum, sees, write,
-    zeros,
+    Call, OTHERS, ROWS, add_rows, by_rows, column_of_unit, kept, left_factor, load, row_of_unit, row_sum, seen_by_tile,
+    sees, write, zeros,
 };
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::ir::ElemType;
@@ -66,12 +66,7 @@ pub(super) fn flash_backward_query<T: Numeric, W: Size, P: Size>(
     }
 
     let mut d_queries = zeros::<P>(comptime!(d_head / 4));
-    let mut seen = keys;
-    if call.causal {
-        // No row of the tile sees a later key than its last one does.
-        seen = min(seen, first + ROWS + keys - queries);
-    }
-    for piece in 0..seen.div_ceil(OTHERS) {
+    for piece in 0..seen_by_tile(first, call).div_ceil(OTHERS) {
         let start = piece * OTHERS;
         sync_cube();
         load::<T, W>(&mut key_rows, key, start, keys, head * keys * vectors, d_head);

@@ -2,7 +2,7 @@
 
 use super::parts::{
     Call, HIDDEN, LEAST, OTHERS, ROWS, add_rows, by_rows, column_of_unit, kept, left_factor, load, row_maximum,
-    row_of_unit, row_sum, sees, write, zeros,
+    row_of_unit, row_sum, seen_by_tile, sees, write, zeros,
 };
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::ir::ElemType;
@@ -41,12 +41,7 @@ pub(super) fn flash_forward<T: Numeric, W: Size, P: Size>(
         highest[i] = f32::new(comptime!(LEAST));
         totals[i] = 0.0f32;
     }
-    let mut seen = keys;
-    if call.causal {
-        // No row of the tile sees a later key than its last one does.
-        seen = min(seen, first + ROWS + keys - queries);
-    }
-    for piece in 0..seen.div_ceil(OTHERS) {
+    for piece in 0..seen_by_tile(first, call).div_ceil(OTHERS) {
         let start = piece * OTHERS;
         sync_cube();
         load::<T, W>(&mut key_rows, key, start, keys, head * keys * vectors, d_head);

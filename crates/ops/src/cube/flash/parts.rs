@@ -1,9 +1,10 @@
 //! Building blocks of the kernels.
 
+use super::super::attention::{is_seen, seen_by_rows};
 use super::super::dropout::{Dropped, factor};
-use super::super::fragments::{LANES, multiply};
+use super::super::fragments::{LANES, instruction, multiply};
 use burn_cubecl::cubecl;
-use burn_cubecl::cubecl::cmma::{MatrixIdent, MmaDefinition};
+use burn_cubecl::cubecl::cmma::MatrixIdent;
 use burn_cubecl::cubecl::prelude::*;
 
 /// Planes of a cube.
@@ -66,7 +67,7 @@ pub(super) fn left_factor<T: Numeric, W: Size, P: Size>(
     memory: &Shared<[Vector<T, W>]>,
     #[comptime] d_head: usize,
 ) -> Array<Vector<T, P>> {
-    let mma = MmaDefinition::<T, T, f32>::new(16usize, 8usize, 16usize);
+    let mma = instruction::<T>();
     let steps = comptime!(d_head / 16);
     let row = UNIT_POS_Y as usize * SIDE + UNIT_POS_X as usize % 16;
     let mut factor = Array::<Vector<T, P>>::new(comptime!(4 * steps));
@@ -91,7 +92,7 @@ pub(super) fn by_rows<T: Numeric, W: Size, P: Size>(
     #[comptime] row: usize,
     #[comptime] d_head: usize,
 ) -> Array<Vector<f32, P>> {
-    let mma = MmaDefinition::<T, T, f32>::new(16usize, 8usize, 16usize);
+    let mma = instruction::<T>();
     let steps = comptime!(d_head / 16);
     let lane = UNIT_POS_X as usize;
     let first = (row + lane % 8 + lane / 16 * 8) * comptime!(2 * steps + 1) + lane / 8 % 2;
@@ -115,7 +116,7 @@ pub(super) fn add_rows<T: Numeric, W: Size, P: Size>(
     #[comptime] row: usize,
     #[comptime] d_head: usize,
 ) {
-    let mma = MmaDefinition::<T, T, f32>::new(16usize, 8usize, 16usize);
+    let mma = instruction::<T>();
     let steps = comptime!(d_head / 16);
     let lane = UNIT_POS_X as usize;
     let first = (row + lane % 16) * comptime!(2 * steps + 1) + lane / 16;
@@ -165,20 +166,16 @@ pub(super) fn zeros<P: Size>(#[comptime] length: usize) -> Array<Vector<f32, P>>
     numbers
 }
 
+/// Number of keys, from the first, that at least one query of a tile sees.
+#[cube]
+pub(super) fn seen_by_tile(first: usize, call: &Call) -> usize {
+    seen_by_rows(first, ROWS, call.queries, call.keys, call.causal)
+}
+
 /// Whether query `i` sees key `j`.
 #[cube]
-#[allow(clippy::collapsible_if, reason = "`padded` is known when the kernel is compiled")]
 pub(super) fn sees(i: usize, j: usize, padding: &Tensor<f32>, call: &Call) -> bool {
-    let mut seen = i < call.queries && j < call.keys;
-    if call.causal {
-        seen = seen && j + call.queries <= i + call.keys;
-    }
-    if call.padded {
-        if seen {
-            seen = padding[CUBE_POS_Z as usize * call.keys + j] == 0.0;
-        }
-    }
-    seen
+    is_seen(i, j, padding, call.queries, call.keys, call.causal, call.padded)
 }
 
 /// Factor of dropout of the weight of key `j` for query `i`, whose head begins at row `of_rows`.

@@ -1,8 +1,9 @@
 //! Slices of the factors: from the card's memory to registers, from there to shared memory, and from there to fragments.
 
 use super::tile::{DEPTH, Tile, WIDTH, line, pitch, reads};
+use crate::cube::fragments::instruction;
 use burn_cubecl::cubecl;
-use burn_cubecl::cubecl::cmma::{MatrixIdent, MmaDefinition};
+use burn_cubecl::cubecl::cmma::MatrixIdent;
 use burn_cubecl::cubecl::prelude::*;
 
 /// Where a cube reads a factor.
@@ -125,7 +126,7 @@ pub(super) fn left_fragment<T: Numeric, W: Size, P: Size>(
     #[comptime] along_depth: bool,
     #[comptime] side: usize,
 ) -> Array<Vector<T, P>> {
-    let mma = MmaDefinition::<T, T, f32>::new(16usize, 8usize, 16usize);
+    let mma = instruction::<T>();
     let lane = UNIT_POS_X as usize;
     let lines = comptime!(pitch(along_depth, side));
     let mut at = offset + (depth + lane % 8 + lane / 16 * 8) * lines + row / WIDTH + lane / 8 % 2;
@@ -145,7 +146,7 @@ pub(super) fn right_fragment<T: Numeric, W: Size, P: Size>(
     #[comptime] along_depth: bool,
     #[comptime] side: usize,
 ) -> Array<Vector<T, P>> {
-    let mma = MmaDefinition::<T, T, f32>::new(16usize, 8usize, 16usize);
+    let mma = instruction::<T>();
     let lane = UNIT_POS_X as usize;
     let lines = comptime!(pitch(along_depth, side));
     let mut at = offset + (depth + lane % 16) * lines + column / WIDTH + lane / 16;
