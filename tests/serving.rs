@@ -35,7 +35,7 @@ fn clients_of_openai_get_the_text_that_transcribe_prints() {
         server.form("/v1/audio/transcriptions", "clip.mp3", &morse(), &all)
     };
     let models = server.get("/v1/models").json();
-    assert_eq!(models["data"][0]["id"], "whisper-nano-cw", "{models}");
+    assert_eq!(models["data"][0]["id"], "whisper-nano-cw-wide", "{models}");
 
     assert_eq!(ask(&[]).json(), json!({"text": text.trim_end()}));
     assert_eq!(ask(&[("response_format", "text")]).body, text);

@@ -42,6 +42,63 @@ fn a_folder_is_transcribed_though_one_file_cannot_be_read() {
     assert!(table.starts_with("start\tend\ttext\n0\t"), "{table}");
 }
 
+/// A band: clips of ebook2cw at their pitches, with their start in seconds and their level, in white noise.
+fn band(clips: &[(&str, f32, f32)]) -> Vec<f32> {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw");
+    let mut noise = 1_u32;
+    let mut audio: Vec<f32> = (0..20 * 16_000)
+        .map(|_| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            0.02 * (noise as f32 / u32::MAX as f32 - 0.5)
+        })
+        .collect();
+    for (clip, start, level) in clips {
+        let keyed = undertone::data::audio::load(&fixtures.join(clip)).expect("a clip");
+        for (sample, keyed) in audio[(start * 16_000.0) as usize..].iter_mut().zip(keyed) {
+            *sample += level * keyed;
+        }
+    }
+    audio
+}
+
+#[test]
+fn every_station_of_a_band_is_read_by_itself() {
+    let place = Place::default();
+    let stations = [
+        ("clip02.mp3", 0.5, 0.3, 500.0, 18.0, "THE QUICK BROWN FOX"),
+        ("clip03.mp3", 2.0, 0.1, 650.0, 22.0, "WX IS SUNNY 21 C"),
+        ("clip04.mp3", 1.0, 0.2, 800.0, 28.0, "UR RST 599 599 NAME TOM"),
+        ("clip08.mp3", 3.0, 0.05, 900.0, 26.0, "JA1ZLO DE ZL2BC K"),
+    ];
+    let audio = band(&stations.map(|(clip, start, level, ..)| (clip, start, level)));
+    undertone::data::audio::write_wav(&place.path("band.wav"), &audio).expect("written");
+    let text = place.run(&["transcribe", "--all", "band.wav"]).succeeded().stdout;
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines.iter().map(|cells| cells[4]).collect::<Vec<_>>(), stations.map(|station| station.5), "{text}");
+    let json = place.run(&["transcribe", "--all", "--format", "json", "band.wav"]).succeeded().stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    for ((_, start, _, pitch_hz, wpm, text), found) in
+        stations.iter().zip(json["stations"].as_array().expect("stations"))
+    {
+        let near = |key: &str, value: f64, most: f64| {
+            let number = found[key].as_f64().expect("a number");
+            assert!((number - value).abs() <= most, "{key} of {found}");
+        };
+        near("pitch_hz", *pitch_hz, 4.0);
+        near("wpm", *wpm, 2.0);
+        near("start", f64::from(*start), 0.6);
+        assert_eq!(found["text"], *text);
+        assert!(found["segments"][0]["start"].as_f64() >= found["start"].as_f64(), "{found}");
+    }
+    assert_eq!(json["duration"].as_f64(), Some(20.0));
+    // Noise alone has no station.
+    undertone::data::audio::write_wav(&place.path("noise.wav"), &band(&[])).expect("written");
+    let lines = place.run(&["transcribe", "--all", "--format", "jsonl", "noise.wav", "band.wav"]).succeeded().stdout;
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((&lines[0]["audio"], &lines[0]["stations"]), (&"noise.wav".into(), &serde_json::json!([])));
+    assert_eq!(lines[1]["stations"], json["stations"]);
+}
+
 #[test]
 fn what_cannot_be_done_is_refused_before_anything_is_read() {
     let place = place();
@@ -66,6 +123,10 @@ fn what_cannot_be_done_is_refused_before_anything_is_read() {
         (&["--window", "longest", "in/b.mp3"], &["`cw`", "window"]),
         (&["--no-speech-threshold", "0.3", "in/b.mp3"], &["`cw`", "thresholds"]),
         (&["--prefix", "CQ", "-"], &["standard input", "--prefix"]),
+        (&["--all", "-"], &["--all", "`-`"]),
+        (&["--all", "--timestamps", "in/b.mp3"], &["--all", "--timestamps"]),
+        (&["--all", "--format", "srt", "in/b.mp3"], &["--all", "json"]),
+        (&["--all", "--model", "model", "in/b.mp3"], &["--all", "Morse"]),
         (&["--line-length", "20", "in/b.mp3"], &["--line-length", "srt"]),
         (&["empty"], &["`empty`", "no audio files"]),
         (&["none.wav"], &["`none.wav`"]),

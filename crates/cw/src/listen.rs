@@ -1,60 +1,17 @@
 //! Analysis of Morse recordings without a model: whether a tone is keyed, its pitch, speed and level, and the gaps
 //! between characters at which a long recording can be cut.
 
-use crate::radio::{RATE, carrier_pitch};
-use std::f64::consts::TAU;
+pub use crate::envelope::KeyedTone;
+use crate::envelope::{AVERAGE, CHARACTER_GAP, DIT_S, Envelope, HOP, Keying, Signal, seconds};
+use crate::radio::carrier_pitch;
 use std::ops::Range;
 use undertone_data::cut;
 use undertone_data::reader::Piece;
 
-/// A keyed tone.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct KeyedTone {
-    /// Frequency, in hertz.
-    pub pitch_hz: f64,
-    /// Speed of the characters, in words per minute, measured from dits and the gaps inside characters together,
-    /// because many senders make one longer and the other shorter.
-    pub wpm: f64,
-    /// Power of the tone, key down, over that of the noise between marks in 500 Hz, in decibels; infinite without
-    /// noise.
-    pub snr_db: f64,
-}
-
-/// Samples between two values of an envelope: 5 ms.
-const HOP: usize = 80;
-/// Samples of each of the two moving averages that filter the tone: 12 ms, half a dit at 50 words per minute.
-const AVERAGE: usize = 192;
-/// Noise bandwidth of both averages together, in hertz: ∫h² of a triangle of 2 · 12 ms is 2 / (3 · 12 ms).
-const NOISE_BANDWIDTH_HZ: f64 = 2.0 * RATE / (3.0 * AVERAGE as f64);
-/// Minimum ratio of marks and gaps in amplitude, 6 dB; below it nothing is keyed.
-const LEAST_CONTRAST: f64 = 2.0;
-/// Position of the key-down threshold between the level of gaps and that of marks, as a share.
-const KEY_DOWN: f64 = 0.4;
-/// Minimum length of a fade to either side of a mark, in hops: 0.3 s.
-const FADE_HOPS: usize = 60;
-/// Maximum ratio of the loudest mark to the weakest, in amplitude: 20 dB.
-const DEEPEST_FADE: f64 = 10.0;
-/// Minimum ratio of marks to the level of gaps: the noise in gaps has peaks of eight times its lower tenth.
-const ABOVE_GAPS: f64 = 12.0;
-/// Minimum signal-to-noise ratio of a tone: noise alone fluctuates like a tone of -2.5 dB.
-const LEAST_SNR_DB: f64 = 0.0;
-/// Minimum length of a run, in hops: 15 ms, less than a dit at 60 words per minute. Shorter runs are noise.
-const SHORTEST_RUN: usize = 3;
-/// Minimum number of marks in Morse.
-const FEWEST_MARKS: usize = 5;
-/// Minimum gap between characters, in dits; and minimum gap between words, as a multiple of the lower quartile of the
-/// character gaps or, if there are few of them, in dits.
-const CHARACTER_GAP: f64 = 2.0;
-const WORD_GAP: f64 = 1.7;
-const FEW_GAPS: usize = 5;
-const WORD_GAP_DITS: f64 = 5.0;
-/// Dits of speeds from 5 to 60 words per minute, in seconds.
-const DIT_S: [f64; 2] = [0.02, 0.24];
-
 /// Returns the strongest tone of 16 kHz audio, if it is keyed and stronger than the noise in 500 Hz. For a long
 /// recording it is the tone of the half minute with the median level among those that have one.
 pub fn keyed_tone(audio: &[f32]) -> Option<KeyedTone> {
-    let mut tones: Vec<KeyedTone> = audio.chunks(STRETCH).filter_map(tone_of).collect();
+    let mut tones: Vec<KeyedTone> = audio.chunks(STRETCH).filter_map(signal).map(|signal| signal.tone).collect();
     tones.sort_by(|a, b| a.snr_db.total_cmp(&b.snr_db));
     tones.get(tones.len() / 2).copied()
 }
@@ -62,21 +19,11 @@ pub fn keyed_tone(audio: &[f32]) -> Option<KeyedTone> {
 /// Number of samples that are searched for one tone: 30 s.
 const STRETCH: usize = 480_000;
 
-fn tone_of(audio: &[f32]) -> Option<KeyedTone> {
+/// Returns the strongest tone, if it is keyed.
+fn signal(audio: &[f32]) -> Option<Signal> {
     let pitch_hz = carrier_pitch(audio);
     let envelope = Envelope::new(audio, pitch_hz);
-    let keying = envelope.keying()?;
-    let dit = keying.dit()?;
-    let power = |down: bool| {
-        let hops = keying.runs.iter().filter(|run| run.down == down).flat_map(|run| inner(&run.hops));
-        let values: Vec<f64> = hops.map(|hop| envelope.0[hop].powi(2)).collect();
-        values.iter().sum::<f64>() / values.len().max(1) as f64
-    };
-    // Marks contain the tone and noise, so the noise power is subtracted.
-    let (down, up) = (power(true), power(false));
-    let noise = up * 500.0 / NOISE_BANDWIDTH_HZ;
-    let snr_db = 10.0 * ((down - up).max(0.0) / noise).log10();
-    (snr_db > LEAST_SNR_DB).then_some(KeyedTone { pitch_hz, wpm: 1.2 / keying.unit(dit), snr_db })
+    Signal::of(&envelope, &envelope.keying()?, pitch_hz)
 }
 
 /// Cuts 16 kHz audio into pieces of at most `window` samples, at the longest gap of the keying in the later part of
@@ -102,14 +49,13 @@ pub fn pieces(audio: &[f32], window: usize) -> Vec<Piece> {
 /// Returns the marks of the keyed tone in 16 kHz audio: when the key was down, in samples. Half a minute without a keyed
 /// tone has none.
 pub fn marks(audio: &[f32]) -> Vec<Range<usize>> {
-    let stretches = audio.chunks(STRETCH).enumerate().filter(|(_, stretch)| tone_of(stretch).is_some());
-    let marks = stretches.flat_map(|(index, stretch)| {
-        let keying = Envelope::new(stretch, carrier_pitch(stretch)).keying();
-        let down = keying.into_iter().flat_map(|keying| keying.runs).filter(|run| run.down);
+    let stretches = audio.chunks(STRETCH).enumerate();
+    let marks = stretches.filter_map(|(index, stretch)| {
+        let marks = signal(stretch)?.marks;
         let first = index * STRETCH;
-        down.map(move |run| first + run.hops.start * HOP..first + run.hops.end * HOP).collect::<Vec<_>>()
+        Some(marks.into_iter().map(move |mark| first + mark.start..first + mark.end))
     });
-    marks.collect()
+    marks.flatten().collect()
 }
 
 /// A gap between characters.
@@ -128,7 +74,7 @@ pub fn last_gap(audio: &[f32]) -> Option<Gap> {
     let dit = keying.dit().unwrap_or(DIT_S[1]);
     let between = |gap: &Range<usize>| gap.start > 0 && seconds(gap.len()) > CHARACTER_GAP * dit;
     let gap = keying.gaps().filter(between).last()?;
-    Some(keying.gap(gap.clone(), gap.len(), audio.len()))
+    Some(gap_of(&keying, gap.clone(), gap.len(), audio.len()))
 }
 
 /// Returns the gap at which to cut audio that is a sample longer than a window.
@@ -152,147 +98,14 @@ fn gap_within(audio: &[f32], window: usize) -> Gap {
     let (latest, earlier) = (from(half), from(third));
     let Some(gap) = (if 2 * length(&latest) >= length(&earlier) { latest } else { earlier }) else { return silence() };
     let whole = keying.gaps().find(|whole| whole.end == gap.end).map_or(0, |whole| whole.len());
-    keying.gap(gap, whole, window)
+    gap_of(&keying, gap, whole, window)
 }
 
-/// Strength of a tone, every 5 ms.
-struct Envelope(Vec<f64>);
-
-/// Marks and gaps, in order.
-struct Keying {
-    runs: Vec<Run>,
-}
-
-/// A mark or a gap.
-struct Run {
-    hops: Range<usize>,
-    down: bool,
-}
-
-impl Envelope {
-    /// Shifts the audio down by `pitch_hz` and averages it twice over 12 ms.
-    fn new(audio: &[f32], pitch_hz: f64) -> Self {
-        let turn = TAU * pitch_hz / RATE;
-        let down = |part: fn(f64) -> f64| -> Vec<f64> {
-            audio.iter().enumerate().map(|(n, sample)| f64::from(*sample) * part(turn * n as f64)).collect()
-        };
-        let [re, im] =
-            [f64::cos as fn(f64) -> f64, f64::sin].map(|part| averaged(&averaged(&down(part), AVERAGE), AVERAGE));
-        Self(re.iter().zip(&im).step_by(HOP).map(|(re, im)| re.hypot(*im)).collect())
-    }
-
-    /// Returns marks and gaps, if their levels differ enough.
-    fn keying(&self) -> Option<Keying> {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        let share = |share: f64| sorted.get(((sorted.len().max(1) - 1) as f64 * share) as usize).copied();
-        let (low, high) = (share(0.1)?, share(0.95)?);
-        if high <= LEAST_CONTRAST * low {
-            return None;
-        }
-        // Where the tone has faded, marks are as weak as gaps are elsewhere.
-        let least = (high / DEEPEST_FADE).max(low * ABOVE_GAPS).min(high);
-        let loudest = loudest_around(&self.0, FADE_HOPS);
-        let threshold = |loudest: f64| low + KEY_DOWN * (loudest.clamp(least, high) - low);
-        let mut runs: Vec<Run> = Vec::new();
-        let keys: Vec<bool> =
-            self.0.iter().zip(&loudest).map(|(value, loudest)| *value > threshold(*loudest)).collect();
-        for same in keys.chunk_by(|a, b| a == b) {
-            let start = runs.last().map_or(0, |run| run.hops.end);
-            let run = Run { hops: start..start + same.len(), down: same[0] };
-            match runs.last_mut() {
-                // A spike of noise is merged with the runs before and after it.
-                Some(last) if run.hops.len() < SHORTEST_RUN || last.down == run.down => last.hops.end = run.hops.end,
-                _ => runs.push(run),
-            }
-        }
-        Some(Keying { runs })
-    }
-}
-
-impl Keying {
-    fn gaps(&self) -> impl Iterator<Item = Range<usize>> {
-        self.runs.iter().filter(|run| !run.down).map(|run| run.hops.clone())
-    }
-
-    /// Makes a gap from its hops, excluding the edges of the marks around it, in audio of this many samples.
-    fn gap(&self, hops: Range<usize>, whole: usize, samples: usize) -> Gap {
-        let edge = (AVERAGE / HOP).min(hops.len() / 4);
-        let [start, end] = [hops.start + edge, hops.end - edge].map(|hop| (hop * HOP).clamp(1, samples));
-        Gap { samples: start..end, between_words: self.is_between_words(whole) }
-    }
-
-    /// Returns the length of a dit, in seconds.
-    fn dit(&self) -> Option<f64> {
-        let marks = self.runs.iter().filter(|run| run.down);
-        dit(&marks.map(|run| seconds(run.hops.len())).collect::<Vec<_>>())
-    }
-
-    /// Returns the mean length of a dit and a gap inside a character, in seconds.
-    fn unit(&self, dit: f64) -> f64 {
-        let inside: Vec<f64> =
-            self.gaps().map(|gap| seconds(gap.len())).filter(|gap| *gap < CHARACTER_GAP * dit).collect();
-        let gap = if inside.is_empty() { dit } else { inside.iter().sum::<f64>() / inside.len() as f64 };
-        (dit + gap) / 2.0
-    }
-
-    /// Returns whether a gap of this many hops is a word gap; true if it cannot be determined.
-    fn is_between_words(&self, gap: usize) -> bool {
-        let Some(dit) = self.dit() else { return true };
-        // The first and the last gap may be longer than their part in the audio.
-        let end = self.runs.last().map_or(0, |run| run.hops.end);
-        let heard = self.gaps().filter(|gap| gap.start > 0 && gap.end < end).map(|gap| gap.len());
-        let whole = heard.filter(|gap| seconds(*gap) > CHARACTER_GAP * dit);
-        let mut between_characters: Vec<usize> = whole.collect();
-        between_characters.sort_unstable();
-        match between_characters.get(between_characters.len() / 4) {
-            Some(quartile) if between_characters.len() >= FEW_GAPS => gap as f64 > WORD_GAP * *quartile as f64,
-            _ => seconds(gap) > WORD_GAP_DITS * dit,
-        }
-    }
-}
-
-fn seconds(hops: usize) -> f64 {
-    (hops * HOP) as f64 / RATE
-}
-
-/// Returns the mean of `count` values around each value.
-pub(super) fn averaged(values: &[f64], count: usize) -> Vec<f64> {
-    let half = count / 2;
-    let mut sum: f64 = values.iter().take(half).sum();
-    let mean = |n: usize| {
-        sum += values.get(n + half).copied().unwrap_or_default();
-        sum -= n.checked_sub(half).map_or(0.0, |left| values[left]);
-        sum / count as f64
-    };
-    (0..values.len()).map(mean).collect()
-}
-
-/// Returns the maximum of the values up to `reach` away from each.
-fn loudest_around(values: &[f64], reach: usize) -> Vec<f64> {
-    let around = |n: usize| &values[n.saturating_sub(reach)..values.len().min(n + reach + 1)];
-    (0..values.len()).map(|n| around(n).iter().copied().fold(0.0, f64::max)).collect()
-}
-
-/// Returns a run without its edges.
-fn inner(hops: &Range<usize>) -> Range<usize> {
-    let edge = (hops.len() / 4).min(AVERAGE / HOP);
-    hops.start + edge..hops.end - edge
-}
-
-/// Returns the length of a dit, in seconds: the mean of the marks that are shorter than two dits, found iteratively.
-fn dit(marks: &[f64]) -> Option<f64> {
-    let mut marks: Vec<f64> = marks.iter().copied().filter(|mark| *mark > DIT_S[0] / 2.0).collect();
-    if marks.len() < FEWEST_MARKS {
-        return None;
-    }
-    marks.sort_by(f64::total_cmp);
-    let mut dit = marks[marks.len() / 5];
-    for _ in 0..20 {
-        let short: Vec<f64> = marks.iter().copied().filter(|mark| *mark < 2.0 * dit).collect();
-        dit = short.iter().sum::<f64>() / short.len() as f64;
-    }
-    (DIT_S[0]..=DIT_S[1]).contains(&dit).then_some(dit)
+/// Makes a gap from its hops, excluding the edges of the marks around it, in audio of this many samples.
+fn gap_of(keying: &Keying, hops: Range<usize>, whole: usize, samples: usize) -> Gap {
+    let edge = (AVERAGE / HOP).min(hops.len() / 4);
+    let [start, end] = [hops.start + edge, hops.end - edge].map(|hop| (hop * HOP).clamp(1, samples));
+    Gap { samples: start..end, between_words: keying.is_between_words(whole) }
 }
 
 #[cfg(test)]
@@ -336,7 +149,7 @@ mod tests {
         let found = marks(&clip.audio);
         // C and Q have four each, D three, E one, K three, 1 five, A two, B and C four each.
         assert_eq!(found.len(), 30);
-        let seconds = |sample: usize| sample as f32 / RATE as f32;
+        let seconds = |sample: usize| sample as f32 / 16_000.0;
         let ends = [seconds(found[0].start) - clip.marks[0].start, seconds(found[29].end) - clip.marks[10].end];
         assert!(ends.iter().all(|far| far.abs() < 0.02), "{ends:?}");
         let lengths: Vec<f32> = found.iter().map(|mark| seconds(mark.len())).collect();

@@ -1,6 +1,6 @@
 //! Extraction of the strongest tone of a recording that contains other stations.
 
-use super::listen::averaged;
+use super::envelope::baseband;
 use crate::radio::{RATE, carrier_pitch};
 use std::f64::consts::TAU;
 
@@ -15,13 +15,12 @@ const TIMES: usize = 4;
 /// Returns the strongest tone of 16 kHz audio with about 50 Hz to either side of it, moved to 700 Hz, as loud as the
 /// audio.
 pub fn narrowed(audio: &[f32]) -> Vec<f32> {
-    let pitch_hz = carrier_pitch(audio);
-    let down = TAU * pitch_hz / RATE;
-    let part = |part: fn(f64) -> f64| {
-        let mixed = audio.iter().enumerate().map(|(n, sample)| f64::from(*sample) * part(down * n as f64)).collect();
-        (0..TIMES).fold(mixed, |values: Vec<f64>, _| averaged(&values, AVERAGE))
-    };
-    let (re, im) = (part(f64::cos), part(f64::sin));
+    narrowed_at(audio, carrier_pitch(audio))
+}
+
+/// As [`narrowed`], for the tone of this pitch, in hertz.
+pub(super) fn narrowed_at(audio: &[f32], pitch_hz: f64) -> Vec<f32> {
+    let [re, im] = baseband(audio, pitch_hz, AVERAGE, TIMES);
     let up = TAU * PITCH_HZ / RATE;
     let tone: Vec<f64> = re
         .iter()

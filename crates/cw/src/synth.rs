@@ -4,9 +4,9 @@ use super::{
     CwConfig, CwError, CwIdleSound, CwInfo, CwSource, CwTask,
     carrier::Carrier,
     compose,
+    interference::{add_others, key},
     keying::{self, Keyed},
     message::{Message, Room},
-    stations::{add_others, key},
     stream::{self, Stream},
     text, transmitter,
 };

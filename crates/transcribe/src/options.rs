@@ -193,12 +193,17 @@ impl TranscribeOptions {
         let changed = |own: Option<f64>, usual: Option<f64>| own.is_some() && own != usual;
         let used = [
             (self.words, "the times of words"),
-            (self.segmentation == Segmentation::Timestamps, "the segmentation by timestamps"),
+            (self.segmentation != usual.segmentation, "the segmentation"),
+            (self.vad != usual.vad, "the threshold of speech"),
             (self.window != Window::OfModel, "the window"),
             (self.initial_prompt.is_some(), "the initial prompt"),
             (self.hotwords.is_some(), "the hotwords"),
             (self.prefix.is_some(), "the prefix"),
             (self.beams.is_some(), "the number of beams"),
+            (self.patience != usual.patience, "the patience"),
+            (self.length_penalty.is_some(), "the length penalty"),
+            (self.best_of != usual.best_of, "the number of texts that are sampled"),
+            (self.seed != usual.seed, "the seed"),
             (self.temperatures != usual.temperatures && self.temperatures != [0.0], "the temperatures"),
             (changed(self.compression_ratio_threshold, usual.compression_ratio_threshold), "the thresholds"),
             (changed(self.logprob_threshold, usual.logprob_threshold), "the thresholds"),

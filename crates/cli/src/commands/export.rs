@@ -21,7 +21,7 @@ struct What {
     /// Directory of a run or of one of its stages: exports its best model
     #[arg(long)]
     run: Option<PathBuf>,
-    /// A model: whisper-nano-cw, which is bundled; a folder in the Hugging Face layout, or of an adapter that PEFT saved;
+    /// A model: one that is bundled, such as whisper-nano-cw; a folder in the Hugging Face layout, or of an adapter that PEFT saved;
     /// a file of whisper.cpp or openai-whisper; a folder of CTranslate2; or a name on the hub
     #[arg(long)]
     model: Option<PathBuf>,

@@ -12,7 +12,7 @@ use undertone_serve::{Library, Limits, ServeError, Server};
 #[derive(clap::Args)]
 pub struct Args {
     /// Model to transcribe with, as for `transcribe`; may be given several times
-    #[arg(long = "model", value_name = "MODEL", default_value = "whisper-nano-cw")]
+    #[arg(long = "model", value_name = "MODEL", default_value = "whisper-nano-cw-wide")]
     models: Vec<PathBuf>,
     /// Directory of the runs to choose from and to show
     #[arg(long, value_name = "DIR", default_value = "runs")]

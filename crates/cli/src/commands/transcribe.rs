@@ -1,104 +1,30 @@
 //! `undertone transcribe`: audio to text, subtitles and tables.
 
+mod arguments;
 mod bar;
 mod decoding;
 mod keying;
 mod live;
 mod recordings;
+mod stations;
 
-use crate::commands::choices::one_of;
 use crate::failure::Failure;
 use crate::{note, output, say};
+pub use arguments::Args;
+use arguments::MORSE;
 use bar::AudioBar;
 use burn::tensor::Device;
-use decoding::Decoding;
-use recordings::{Recording, recordings};
-use std::path::{Path, PathBuf};
+use recordings::{Recording, outcome, recordings};
+use std::path::Path;
 use std::time::Instant;
 use undertone::data::audio::{self, Stored};
 use undertone::ops::{Compute, DeviceSpec, autocast};
 use undertone::phases::run::{has_tasks, load_whisper};
-use undertone::store::write_atomically;
 use undertone::transcribe::write::{Format, Layout};
 use undertone::transcribe::{Segment, TranscribeError, Transcriber, Transcript, Update};
 
-#[derive(clap::Args)]
-pub struct Args {
-    /// Model: whisper-nano-cw, which is bundled and reads Morse code; the directory of a run or of one of its stages,
-    /// for its best model; a folder in the Hugging Face layout, or of an adapter that PEFT saved; a file of whisper.cpp or
-    /// openai-whisper; a folder of CTranslate2; or a name on the hub
-    #[arg(long, default_value = "whisper-nano-cw")]
-    model: PathBuf,
-    /// Language code for multilingual models, or `auto` to detect it; the model's own language if not given, and detected
-    /// if it has none
-    #[arg(long)]
-    language: Option<String>,
-    /// transcribe or translate, for multilingual models; for a run with tasks, the task whose adapter to use
-    #[arg(long)]
-    task: Option<String>,
-    /// Device: cpu, cuda:0, wgpu:0, tch:cpu, tch:cuda:0 or auto
-    #[arg(long, default_value = "auto")]
-    device: String,
-    /// Precision of products: f32, tf32, bf16 or f16; `auto` is the one that the device is fastest with. bf16 takes a
-    /// quarter to a third less time on CPUs with AVX512-BF16, and may change a word
-    #[arg(long, default_value = "f32", value_parser = one_of(PRECISIONS))]
-    precision: Compute,
-    /// Output format: `txt`, subtitles as `srt` or `vtt`, a table as `tsv`, `json` as openai-whisper writes it, or `jsonl`
-    /// with one such object per line
-    #[arg(long, default_value = "txt", value_parser = one_of(FORMATS))]
-    format: Format,
-    /// Write a file for each recording into this folder, instead of everything on standard output
-    #[arg(long, value_name = "DIR")]
-    output_dir: Option<PathBuf>,
-    /// Times of words; subtitles have them unless the model reads no speech
-    #[arg(long)]
-    words: bool,
-    /// With `txt`: a line for each segment, with its start and end in seconds
-    #[arg(long)]
-    timestamps: bool,
-    /// Maximum number of characters of a subtitle's line; 42 if not given
-    #[arg(long, value_name = "N")]
-    line_length: Option<usize>,
-    /// Maximum number of lines of a subtitle; 2 if not given
-    #[arg(long, value_name = "N")]
-    lines: Option<usize>,
-    /// Print `_` for each character whose probability is below this, from 0 to 1
-    #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]
-    least_confidence: f32,
-    /// Sampling rate, if standard input is raw samples: 16 bits, little-endian, mono
-    #[arg(long, value_name = "HZ")]
-    rate: Option<u32>,
-    #[command(flatten)]
-    decoding: Decoding,
-    /// Audio files, or folders of them: WAV, FLAC, MP3, Ogg Vorbis, Opus, M4A and the audio of MP4, MOV, MKV and WebM videos. `-` is
-    /// standard input: WAV and, with --rate, raw samples are transcribed while they arrive, the other formats at their end
-    #[arg(required = true)]
-    audio: Vec<PathBuf>,
-}
-
-/// Formats by their names.
-const FORMATS: [(&str, Format); 6] = [
-    ("txt", Format::Text),
-    ("srt", Format::Srt),
-    ("vtt", Format::Vtt),
-    ("tsv", Format::Tsv),
-    ("json", Format::Json),
-    ("jsonl", Format::Jsonl),
-];
-
-/// Precisions by their names.
-const PRECISIONS: [(&str, Compute); 5] = [
-    ("auto", Compute::Auto),
-    ("f32", Compute::F32),
-    ("tf32", Compute::Tf32),
-    ("bf16", Compute::Bf16),
-    ("f16", Compute::F16),
-];
-
 /// Name of standard input among the files.
 const LIVE: &str = "-";
-/// Name of the reader of Morse.
-const MORSE: &str = "cw";
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let live = args.audio == [Path::new(LIVE)];
@@ -112,6 +38,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::BadInput("audio files say their rate themselves: leave out --rate, or read `-`".into()));
     }
     args.decoding.validate(live)?;
+    if args.all {
+        stations::validate(args, live)?;
+    }
     if (args.line_length.is_some() || args.lines.is_some()) && !args.format.is_subtitles() {
         return Err(Failure::BadInput(
             "--line-length and --lines are for subtitles: give `--format srt` or `vtt`".into(),
@@ -136,6 +65,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     autocast(precision, || match live {
         true => live::transcribe(&transcriber, args.rate, args.least_confidence),
+        false if args.all => stations::transcribe(args, &found, &transcriber),
         false => Job::new(args, &found, &transcriber).run(),
     })
 }
@@ -198,14 +128,7 @@ impl<'a> Job<'a> {
         if self.recordings.len() > 1 {
             tracing::info!("{}", self.speed());
         }
-        match self.failures.len() {
-            0 => Ok(()),
-            1 if self.recordings.len() == 1 => Err(Failure::BadInput(self.failures.remove(0))),
-            failed => Err(Failure::BadInput(format!(
-                "{failed} of {} recordings were not transcribed: see above",
-                self.recordings.len()
-            ))),
-        }
+        outcome(self.failures, self.recordings.len())
     }
 
     fn take(&mut self, update: Update) -> Result<(), Failure> {
@@ -263,14 +186,7 @@ impl<'a> Job<'a> {
                 _ => output::text(content),
             });
         };
-        let mut file = folder.join(&self.recordings[recording].name).into_os_string();
-        file.push(".");
-        file.push(self.args.format.name());
-        let file = PathBuf::from(file);
-        let parent = file.parent().unwrap_or(folder);
-        let failed = |e: &dyn std::fmt::Display| Failure::Machine(format!("cannot write `{}`: {e}", file.display()));
-        std::fs::create_dir_all(parent).map_err(|e| failed(&e))?;
-        write_atomically(&file, content.as_bytes()).map_err(|e| failed(&e))
+        self.args.write_file(folder, &self.recordings[recording], &content)
     }
 
     /// Logs what was found out beside the text.
@@ -302,9 +218,4 @@ impl<'a> Job<'a> {
         let times = seconds / elapsed.max(1e-9);
         format!("{seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast")
     }
-}
-
-fn probability(text: &str) -> Result<f32, String> {
-    let number = text.parse::<f32>().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| "give a number from 0 (all is written) to 1".into())
 }

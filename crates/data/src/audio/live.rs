@@ -9,7 +9,7 @@ use std::io::{Chain, Cursor, Read};
 use std::sync::Arc;
 
 /// A stream of audio, converted to 16 kHz and one channel. WAV, and raw 16-bit samples (little-endian, one channel),
-/// are read as they arrive; FLAC, MP3 and Ogg Vorbis are read once the stream has ended. The length in a WAV header is
+/// are read as they arrive; the other formats are read once the stream has ended. The length in a WAV header is
 /// ignored, because a recorder does not know it yet.
 ///
 /// ```

@@ -51,3 +51,15 @@ pub fn recordings(paths: &[PathBuf], unique: bool) -> Result<Vec<Recording>, Fai
     }
     Ok(all)
 }
+
+/// Returns how the command ends, by the errors of those recordings that could not be transcribed. The error of one among several has
+/// been reported before.
+pub fn outcome(mut errors: Vec<String>, recordings: usize) -> Result<(), Failure> {
+    match errors.len() {
+        0 => Ok(()),
+        1 if recordings == 1 => Err(Failure::BadInput(errors.remove(0))),
+        failed => {
+            Err(Failure::BadInput(format!("{failed} of {recordings} recordings were not transcribed: see above")))
+        }
+    }
+}
