@@ -116,7 +116,7 @@ fn what_cannot_be_answered_is_said_in_a_sentence_and_a_status() {
         ("GET", "/v1/audio/transcriptions", &[], b"", 405),
         ("POST", "/v1/audio/transcriptions", &[], b"{}", 400),
         ("POST", "/api/predict", &[], b"{\"model\": 3}", 400),
-        ("POST", "/api/predict", &[], b"{\"model\": \"whisper-nano-cw\", \"text\": \"a\"}", 400),
+        ("POST", "/api/predict", &[], b"{\"model\": \"whisper-nano-cw-wide\", \"text\": \"a\"}", 400),
         ("GET", "/", &[("Host", "example.org")], b"", 403),
         ("GET", "/api/models", &[("Origin", "http://example.org")], b"", 403),
     ] {

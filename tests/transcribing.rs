@@ -65,9 +65,9 @@ fn band(clips: &[(&str, f32, f32)]) -> Vec<f32> {
 fn every_station_of_a_band_is_read_by_itself() {
     let place = Place::default();
     let stations = [
-        ("clip02.mp3", 0.5, 0.3, 500.0, 18.0, "THE QUICK BROWN FOX"),
-        ("clip03.mp3", 2.0, 0.1, 650.0, 22.0, "WX IS SUNNY 21 C"),
-        ("clip04.mp3", 1.0, 0.2, 800.0, 28.0, "UR RST 599 599 NAME TOM"),
+        ("clip09.mp3", 0.5, 0.3, 450.0, 21.0, "RIG IS 100 WATTS"),
+        ("clip00.mp3", 2.0, 0.1, 600.0, 20.0, "CQ CQ DE OK1XYZ"),
+        ("clip07.mp3", 1.0, 0.2, 750.0, 16.0, "PSE QRS OM"),
         ("clip08.mp3", 3.0, 0.05, 900.0, 26.0, "JA1ZLO DE ZL2BC K"),
     ];
     let audio = band(&stations.map(|(clip, start, level, ..)| (clip, start, level)));
@@ -108,6 +108,8 @@ fn what_cannot_be_done_is_refused_before_anything_is_read() {
         (&["--format", "srt", "in"][..], &["srt", "--output-dir"][..]),
         (&["--output-dir", "out", "in/b.mp3", "b.wav"], &["in/b.mp3", "b.wav", "same output"]),
         (&["--words", "in/b.mp3"], &["`cw`", "words"]),
+        (&["--segmentation", "pauses", "in/b.mp3"], &["`cw`", "--segmentation"]),
+        (&["--seed", "3", "in/b.mp3"], &["`cw`", "seed"]),
         (&["--segmentation", "timestamps", "in/b.mp3"], &["`cw`", "timestamps"]),
         (&["--timestamps", "--format", "srt", "in/b.mp3"], &["--timestamps", "txt"]),
         (&["--temperatures", "0,-1", "in/b.mp3"], &["temperatures"]),
@@ -126,7 +128,6 @@ fn what_cannot_be_done_is_refused_before_anything_is_read() {
         (&["--all", "-"], &["--all", "`-`"]),
         (&["--all", "--timestamps", "in/b.mp3"], &["--all", "--timestamps"]),
         (&["--all", "--format", "srt", "in/b.mp3"], &["--all", "json"]),
-        (&["--all", "--model", "model", "in/b.mp3"], &["--all", "Morse"]),
         (&["--line-length", "20", "in/b.mp3"], &["--line-length", "srt"]),
         (&["empty"], &["`empty`", "no audio files"]),
         (&["none.wav"], &["`none.wav`"]),

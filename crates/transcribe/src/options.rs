@@ -193,7 +193,7 @@ impl TranscribeOptions {
         let changed = |own: Option<f64>, usual: Option<f64>| own.is_some() && own != usual;
         let used = [
             (self.words, "the times of words"),
-            (self.segmentation != usual.segmentation, "the segmentation"),
+            (self.segmentation == Segmentation::Timestamps, "the segmentation by timestamps"),
             (self.vad != usual.vad, "the threshold of speech"),
             (self.window != Window::OfModel, "the window"),
             (self.initial_prompt.is_some(), "the initial prompt"),

@@ -59,6 +59,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let spec: DeviceSpec = args.device.parse().map_err(Failure::bad_input)?;
     let device = spec.resolve().map_err(Failure::bad_input)?;
     let transcriber = load(args, &device)?;
+    if let Some(reader) = transcriber.reader() {
+        args.decoding.validate_for_reader(reader.name())?;
+    }
     let precision = args.precision.on(&device);
     if args.precision != Compute::Auto && precision != args.precision {
         tracing::warn!("this device has no {}: products are computed in {precision}", args.precision);

@@ -94,6 +94,16 @@ impl Decoding {
         Ok(())
     }
 
+    /// Refuses a segmentation with a model that is given its pieces by a reader.
+    pub fn validate_for_reader(&self, reader: &str) -> Result<(), Failure> {
+        if self.segmentation == Segmentation::Pauses {
+            return Err(Failure::BadInput(format!(
+                "the model reads `{reader}`, whose reader divides recordings: leave out --segmentation"
+            )));
+        }
+        Ok(())
+    }
+
     /// Returns the length of the window in seconds, if one is given.
     pub fn window_s(&self) -> Option<f64> {
         match self.window {
