@@ -13,8 +13,10 @@ use undertone::transcribe::{Segment, Transcriber, Transcript};
 
 /// Least number of characters of a station. Noise is sometimes taken for a letter or two.
 const FEWEST: usize = 4;
-/// Least mean confidence of a station's characters. What is written of the clicks of a strong station is below it.
-const LEAST_CONFIDENCE: f32 = 0.85;
+/// Least mean confidence of the characters of a transmission. Below it a stronger station beside it disturbs too much.
+const LEAST_OF_OVER: f32 = 0.7;
+/// Least mean confidence of the characters of a station. What is written of the clicks of a strong station is below it.
+const LEAST_OF_STATION: f32 = 0.85;
 /// Decibels by which a station must be weaker than another one with the same text to count as its clicks or image.
 const MUCH_WEAKER_DB: f64 = 20.0;
 /// Character error rate below which two texts are the same.
@@ -64,13 +66,10 @@ struct Read {
 }
 
 impl Read {
-    /// Whether it is Morse code at all: noise has a rhythm at times, and gets improbable letters.
+    /// Whether it is Morse code at all: noise has a rhythm at times.
     fn is_readable(&self) -> bool {
-        let characters: Vec<f32> =
-            self.transcript.segments.iter().flat_map(|segment| segment.characters.iter().map(|(_, p)| *p)).collect();
-        let mean = characters.iter().sum::<f32>() / characters.len().max(1) as f32;
-        self.transcript.text(0.0).chars().filter(|character| *character != ' ').count() >= FEWEST
-            && mean >= LEAST_CONFIDENCE
+        let characters = self.transcript.text(0.0).chars().filter(|character| *character != ' ').count();
+        characters >= FEWEST && mean_confidence(&self.transcript.segments) >= LEAST_OF_STATION
     }
 
     /// Whether most of it is what a much stronger station sends at the same time.
@@ -127,6 +126,9 @@ fn read(transcriber: &Transcriber, audio: &[f32]) -> Vec<Read> {
         let mut transcript = Transcript { samples: audio.len(), ..Transcript::default() };
         for over in &station.overs {
             let mut found = transcriber.transcript(&station.alone(audio, over)).segments;
+            if mean_confidence(&found) < LEAST_OF_OVER {
+                continue;
+            }
             for segment in &mut found {
                 segment.samples = over.start + segment.samples.start..over.start + segment.samples.end;
             }
@@ -139,6 +141,12 @@ fn read(transcriber: &Transcriber, audio: &[f32]) -> Vec<Read> {
     }
     all.sort_by(|a, b| a.station.tone.pitch_hz.total_cmp(&b.station.tone.pitch_hz));
     all
+}
+
+/// Mean confidence of the characters of segments; 0 without any.
+fn mean_confidence(segments: &[Segment]) -> f32 {
+    let all: Vec<f32> = segments.iter().flat_map(|segment| segment.characters.iter().map(|(_, p)| *p)).collect();
+    all.iter().sum::<f32>() / all.len().max(1) as f32
 }
 
 /// Writes a recording's stations into its file, or on standard output.
