@@ -10,6 +10,7 @@ use undertone::ops::DeviceSpec;
 use undertone::phases::ModelConfig;
 use undertone::transcribe::{Segmentation, TranscribeOptions, Transcriber};
 use undertone_testing::shared;
+use undertone_tests::{Place, wav};
 
 #[test]
 fn whisper_tiny_en_reads_ljspeech() {
@@ -36,6 +37,15 @@ fn whisper_tiny_en_reads_ljspeech() {
     let rate = total.rate().expect("words");
     println!("{clips} clips, {} words, WER {:.2} %", total.length, 100.0 * rate);
     assert!(clips >= 20 && rate <= 0.08, "WER {rate} over {clips} clips");
+}
+
+#[test]
+fn a_model_of_speech_has_no_stations() {
+    let Some(model) = shared("models/whisper-tiny.en") else { return };
+    let place = Place::default();
+    place.write("clip.wav", wav(&[0.1; 1600]));
+    let outcome = place.run(&["transcribe", "--all", "--model", &model.to_string_lossy(), "clip.wav"]);
+    outcome.assert_refusal(&["--all", "Morse"]);
 }
 
 #[test]

@@ -27,19 +27,27 @@ NOISE = 0.02
 CARRIER = (2 * NOISE**2 * 500 / (RATE / 2)) ** 0.5
 
 
-def sends(chance, audio, wpm, pitch, snr_db, start, end):
+def send(audio, at, text, wpm, pitch, snr_db):
+    """Adds a text to the audio from `at` seconds, and returns its seconds; none if it does not fit."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = keyed(text, wpm, pitch, folder)
+    start = int(at * RATE)
+    if start + len(own) > len(audio):
+        return None
+    audio[start : start + len(own)] += CARRIER * 10 ** (snr_db / 20) * own
+    return len(own) / RATE
+
+
+def sends(chance, audio, wpm, pitch, snr_db, end):
     """Adds transmissions to the audio, and returns their text."""
-    said, at = [], start + chance.uniform(0, 10)
+    said, at = [], chance.uniform(0, 10)
     while at < end - 25:
         text = " ".join(chance.choice(WORDS) for _ in range(int(wpm * chance.uniform(20, 60) / 60)))
-        with tempfile.TemporaryDirectory() as folder:
-            own = keyed(text, wpm, pitch, folder)
-        place = int(at * RATE)
-        if place + len(own) > len(audio):
+        seconds = send(audio, at, text, wpm, pitch, snr_db)
+        if seconds is None:
             break
-        audio[place : place + len(own)] += CARRIER * 10 ** (snr_db / 20) * own
         said.append(text.upper())
-        at += len(own) / RATE + chance.uniform(5, 60)
+        at += seconds + chance.uniform(5, 60)
     return " ".join(said)
 
 
@@ -51,20 +59,18 @@ def make(options):
     stations = []
     for pitch in sorted(chance.sample(slots, options.stations)):
         wpm, snr_db = chance.randint(12, 35), chance.randint(6, 30)
-        stations.append({"pitch": pitch, "wpm": wpm, "snr_db": snr_db, "text": sends(chance, audio, wpm, pitch, snr_db, 0, seconds)})
+        stations.append({"pitch": pitch, "wpm": wpm, "snr_db": snr_db, "text": sends(chance, audio, wpm, pitch, snr_db, seconds)})
     # A conversation on one frequency, but for 45 Hz.
     turns, at, talk = [[], []], 2.0, [(3100, 24, 20), (3145, 20, 16)]
     while at < min(seconds, 180) - 25:
-        for place, (pitch, wpm, snr_db) in enumerate(talk):
+        for place, station in enumerate(talk):
             text = " ".join(chance.choice(WORDS) for _ in range(5))
-            with tempfile.TemporaryDirectory() as folder:
-                own = keyed(text, wpm, pitch, folder)
-            start = int(at * RATE)
-            if start + len(own) > len(audio):
+            pitch, wpm, snr_db = station
+            took = send(audio, at, text, wpm, pitch, snr_db)
+            if took is None:
                 break
-            audio[start : start + len(own)] += CARRIER * 10 ** (snr_db / 20) * own
             turns[place].append(text.upper())
-            at += len(own) / RATE + 1.0
+            at += took + 1.0
     for (pitch, wpm, snr_db), said in zip(talk, turns):
         stations.append({"pitch": pitch, "wpm": wpm, "snr_db": snr_db, "text": " ".join(said)})
     peak = np.abs(audio).max()

@@ -98,8 +98,8 @@ def coded(audio, kind, folder):
         run("opusdec", "--rate", str(RATE), f"{folder}/coded.opus", back)
     else:
         coding = {"gsm": ["-r", "8000", f"{folder}/coded.gsm"], "mp3": ["-C", "16", f"{folder}/coded.mp3"]}[kind]
-        subprocess.run(["sox", plain, *coding], capture_output=True, check=True)
-        subprocess.run(["sox", coding[-1], "-r", str(RATE), back], capture_output=True, check=True)
+        subprocess.run(["sox", "-R", "-D", plain, *coding], capture_output=True, check=True)
+        subprocess.run(["sox", "-R", "-D", coding[-1], "-r", str(RATE), back], capture_output=True, check=True)
     return soundfile.read(back, dtype="float32")[0]
 
 

@@ -104,8 +104,8 @@ impl Envelope {
         levels.and_then(|levels| self.keying_between(levels, FADE_HOPS, |_| true))
     }
 
-    /// Returns marks and gaps by the levels of gaps and marks, if these differ enough. A mark may be weaker than another one
-    /// `reach` hops away. There are marks only at the hops that are `active`.
+    /// Returns marks and gaps by the levels of gaps and marks, if these differ enough. The loudest level up to `reach` hops away
+    /// decides from which level on the key is down. There are marks only at the hops that are `active`.
     pub fn keying_between(
         &self,
         (low, high): (f64, f64),

@@ -98,7 +98,8 @@ pub fn stations(audio: &[f32]) -> Vec<Station> {
 
 impl Station {
     /// Returns the audio of one of its transmissions, with its tone moved to 700 Hz. What is 100 Hz away is 10 dB weaker in it,
-    /// what is 200 Hz away 50 dB. A narrower filter makes the clicks of stronger stations longer, and was worse. `audio` is the recording that it was found in.
+    /// what is 200 Hz away 50 dB. A narrower filter makes the clicks of stronger stations longer, and was worse. `audio` is the
+    /// recording that it was found in.
     ///
     /// # Panics
     /// If the transmission reaches beyond the audio.

@@ -122,10 +122,10 @@ impl Read {
 /// Returns the stations of a recording that can be read, by their pitch.
 fn read(transcriber: &Transcriber, audio: &[f32]) -> Vec<Read> {
     let mut all: Vec<Read> = Vec::new();
-    for station in stations(audio) {
+    for mut station in stations(audio) {
         let mut transcript = Transcript { samples: audio.len(), ..Transcript::default() };
-        for over in &station.overs {
-            let mut found = transcriber.transcript(&station.alone(audio, over)).segments;
+        for over in std::mem::take(&mut station.overs) {
+            let mut found = transcriber.transcript(&station.alone(audio, &over)).segments;
             if mean_confidence(&found) < LEAST_OF_OVER {
                 continue;
             }
@@ -133,6 +133,7 @@ fn read(transcriber: &Transcriber, audio: &[f32]) -> Vec<Read> {
                 segment.samples = over.start + segment.samples.start..over.start + segment.samples.end;
             }
             transcript.segments.extend(found);
+            station.overs.push(over);
         }
         let read = Read { station, transcript };
         if read.is_readable() && !all.iter().any(|stronger| read.repeats(stronger)) {
