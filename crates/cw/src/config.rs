@@ -70,6 +70,9 @@ pub struct CwConfig {
     /// Probability of a clip without the noise of `snr_db`: its gaps contain the effects of other keys of the
     /// configuration, or silence.
     pub noiseless: f32,
+    /// Probability of a clip that is narrowed to its tone by [`narrowed`](crate::narrowed), as audio is that
+    /// [`MorseReader`](crate::MorseReader) prepares for a model.
+    pub narrowed: f32,
     /// Probability of a clip without a sender, whose text is empty.
     pub noise_only: f32,
     /// Sound of a clip without a sender.
@@ -236,6 +239,7 @@ impl Default for CwConfig {
             recorder: Recorder::default(),
             clean: 0.1,
             noiseless: 0.0,
+            narrowed: 0.0,
             noise_only: 0.02,
             idle: CwIdle::default(),
             level_dbfs: [-20.0, -1.0],

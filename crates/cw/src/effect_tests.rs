@@ -250,6 +250,20 @@ fn a_steep_band_ends_where_it_says() {
     assert!((step - 60.0).abs() < 3.0, "{step}");
 }
 
+#[test]
+fn a_narrowed_clip_has_its_tone_at_700_hz_and_little_beside_it() {
+    let noisy = CwConfig { noiseless: 0.0, snr_db: [6.0; 2], pitch_hz: [1130.0; 2], ..bare() };
+    let clip = |narrowed: f32| one(fixed(CwConfig { narrowed, ..noisy.clone() }, "TTT", 8.0));
+    let (wide, narrow) = (clip(0.0), clip(1.0));
+    assert!(narrow.info.narrowed && !wide.info.narrowed);
+    assert_eq!((wide.audio.len(), &wide.marks), (narrow.audio.len(), &narrow.marks));
+    let density = |clip: &CwSample, low: f64, high: f64| db(mean_power(&band(&clip.audio, low, high)) / (high - low));
+    let above = |clip: &CwSample, pitch: f64| {
+        density(clip, pitch - 10.0, pitch + 10.0) - density(clip, pitch + 250.0, pitch + 500.0)
+    };
+    assert!(above(&narrow, 700.0) > above(&wide, 1130.0) + 30.0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, max_global_rejects: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -259,7 +273,7 @@ proptest! {
         let config = CwConfig {
             path: all.path, receiver: all.receiver, recorder: all.recorder, muting: all.muting, transmitter: all.transmitter,
             habits: CwHabits { probability: 0.5, run_ons: [0, 3], ..CwHabits::default() }, cut: CwCut { probability: 0.5 }, brief: 0.3,
-            noiseless: 0.3, ..config
+            noiseless: 0.3, narrowed: 0.3, ..config
         };
         prop_assume!(config.validate().is_ok());
         let [shortest, longest] = config.duration_s.map(|seconds| f64::from(seconds) * 16_000.0);

@@ -30,15 +30,15 @@ pub(super) struct Signal {
 /// Samples between two values of an envelope: 5 ms.
 pub(super) const HOP: usize = 80;
 /// Samples of each of the two moving averages that filter the tone: 12 ms, half a dit at 50 words per minute.
-pub(super) const AVERAGE: usize = 192;
-/// Hops of an edge of a mark after both averages.
-const EDGE: usize = AVERAGE / HOP;
+const AVERAGE: usize = 192;
+/// Longer averages, for slower senders in more noise; 72 ms is half a dit at 8 words per minute.
+const LONGER: [usize; 5] = [288, 384, 576, 768, 1152];
+/// Share of the variance of an envelope from which on its keying is clear, and no longer average is tried.
+const CLEAR: f64 = 0.85;
 /// Samples of which an envelope is computed at a time: half a minute, a multiple of [`HOP`].
 const PART: usize = 480_000;
 /// Samples beside a part that its envelope depends on, a multiple of [`HOP`] too.
 const MARGIN: usize = 240;
-/// Noise bandwidth of both averages together, in hertz: ∫h² of a triangle of 2 · 12 ms is 2 / (3 · 12 ms).
-const NOISE_BANDWIDTH_HZ: f64 = 2.0 * RATE / (3.0 * AVERAGE as f64);
 /// Minimum ratio of marks and gaps in amplitude, 6 dB; below it nothing is keyed.
 const LEAST_CONTRAST: f64 = 2.0;
 /// Position of the key-down threshold between the level of gaps and that of marks, as a share.
@@ -49,8 +49,9 @@ const FADE_HOPS: usize = 60;
 const DEEPEST_FADE: f64 = 10.0;
 /// Minimum ratio of marks to the level of gaps: the noise in gaps has peaks of eight times its lower tenth.
 const ABOVE_GAPS: f64 = 12.0;
-/// Minimum length of a run, in hops: 15 ms, less than a dit at 60 words per minute. Shorter runs are noise.
-const SHORTEST_RUN: usize = 3;
+/// Minimum length of a run in samples, as a multiple of the average: 15 ms, less than a dit at 60 words per minute, for one of
+/// 12 ms. Shorter runs are noise.
+const SHORTEST_RUN: f64 = 1.25;
 /// Minimum number of marks in Morse.
 const FEWEST_MARKS: usize = 5;
 /// Minimum gap between characters, in dits; and minimum gap between words, as a multiple of the lower quartile of the
@@ -59,19 +60,28 @@ pub(super) const CHARACTER_GAP: f64 = 2.0;
 const WORD_GAP: f64 = 1.7;
 const FEW_GAPS: usize = 5;
 pub(super) const WORD_GAP_DITS: f64 = 5.0;
-/// Dits of speeds from 5 to 60 words per minute, in seconds.
-pub(super) const DIT_S: [f64; 2] = [0.02, 0.24];
-/// Minimum signal-to-noise ratio of a tone: noise alone fluctuates like a tone of -2.5 dB.
+/// Dits of speeds from 4 to 60 words per minute, in seconds.
+pub(super) const DIT_S: [f64; 2] = [0.02, 0.3];
+/// Minimum signal-to-noise ratio of a tone with the shortest average: noise alone fluctuates like a tone of -2.5 dB. With longer
+/// ones, less noise is left to fluctuate.
 const LEAST_SNR_DB: f64 = 0.0;
 
-/// Strength of a tone, every 5 ms.
-pub(super) struct Envelope(pub Vec<f64>);
+/// Strength of a tone.
+pub(super) struct Envelope {
+    /// Level every 5 ms.
+    pub levels: Vec<f64>,
+    /// Samples of each of the two moving averages that filter the tone.
+    average: usize,
+}
 
 /// Marks and gaps, in order.
 pub(super) struct Keying {
     runs: Vec<Run>,
     /// Hops in gaps at which other stations send.
     others: Vec<Range<usize>>,
+    /// Share of the variance of the levels, relative to the loudest ones around, that is due to the difference between marks and
+    /// gaps, from 0 to 1.
+    pub clear: f64,
 }
 
 /// A mark or a gap.
@@ -83,24 +93,57 @@ struct Run {
 impl Envelope {
     /// Shifts the audio down by `pitch_hz` and averages it twice over 12 ms.
     pub fn new(audio: &[f32], pitch_hz: f64) -> Self {
-        let [re, im] = baseband(audio, pitch_hz, AVERAGE, 2);
-        Self(re.iter().zip(&im).step_by(HOP).map(|(re, im)| re.hypot(*im)).collect())
+        Self::of(&mixed(audio, pitch_hz), AVERAGE)
+    }
+
+    fn of(mixed: &[Vec<f64>; 2], average: usize) -> Self {
+        let [re, im] = [0, 1].map(|part| averaged(&averaged(&mixed[part], average), average));
+        Self { levels: re.iter().zip(&im).step_by(HOP).map(|(re, im)| re.hypot(*im)).collect(), average }
+    }
+
+    /// Returns the envelope of the average with which marks and gaps are the most distinct, and its keying. `None` if their
+    /// levels differ with none.
+    pub fn clearest(audio: &[f32], pitch_hz: f64) -> Option<(Self, Keying)> {
+        let mixed = mixed(audio, pitch_hz);
+        let mut best: Option<(Self, Keying)> = None;
+        for average in std::iter::once(AVERAGE).chain(LONGER) {
+            let envelope = Self::of(&mixed, average);
+            let Some(keying) = envelope.keying().filter(|keying| keying.dit().is_some()) else { continue };
+            let clear = keying.clear;
+            if best.as_ref().is_none_or(|(_, best)| clear > best.clear) {
+                best = Some((envelope, keying));
+            }
+            if clear > CLEAR {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Hops of an edge of a mark after both averages.
+    pub fn edge(&self) -> usize {
+        self.average / HOP
+    }
+
+    /// Noise bandwidth of both averages together, in hertz: ∫h² of a triangle of 2 · 12 ms is 2 / (3 · 12 ms).
+    fn noise_bandwidth_hz(&self) -> f64 {
+        2.0 * RATE / (3.0 * self.average as f64)
     }
 
     /// As [`new`](Self::new), for audio of any length: no more than half a minute of it is copied at a time.
     pub fn long(audio: &[f32], pitch_hz: f64) -> Self {
         let part = |start: usize| {
             let from = start.saturating_sub(MARGIN);
-            let hops = Self::new(&audio[from..audio.len().min(start + PART + MARGIN)], pitch_hz).0;
+            let hops = Self::new(&audio[from..audio.len().min(start + PART + MARGIN)], pitch_hz).levels;
             let own = (start - from) / HOP..;
             hops[own].iter().copied().take(PART / HOP).collect::<Vec<_>>()
         };
-        Self((0..audio.len()).step_by(PART).flat_map(part).collect())
+        Self { levels: (0..audio.len()).step_by(PART).flat_map(part).collect(), average: AVERAGE }
     }
 
     /// Returns marks and gaps, if their levels differ enough.
     pub fn keying(&self) -> Option<Keying> {
-        let levels = share(&self.0, 0.1).zip(share(&self.0, 0.95));
+        let levels = share(&self.levels, 0.1).zip(share(&self.levels, 0.95));
         levels.and_then(|levels| self.keying_between(levels, FADE_HOPS, |_| true))
     }
 
@@ -117,43 +160,55 @@ impl Envelope {
         }
         // Where the tone has faded, marks are as weak as gaps are elsewhere.
         let least = (high / DEEPEST_FADE).max(low * ABOVE_GAPS).min(high);
-        let loudest = loudest_around(&self.0, reach);
+        let loudest = loudest_around(&self.levels, reach);
         let threshold = |loudest: f64| low + KEY_DOWN * (loudest.clamp(least, high) - low);
-        let levels = self.0.iter().zip(&loudest).enumerate();
+        let levels = self.levels.iter().zip(&loudest).enumerate();
         let keys: Vec<bool> =
             levels.map(|(hop, (value, loudest))| *value > threshold(*loudest) && active(hop)).collect();
+        let shortest = (SHORTEST_RUN * self.average as f64 / HOP as f64) as usize;
         let mut runs: Vec<Run> = Vec::new();
         for same in keys.chunk_by(|a, b| a == b) {
             let start = runs.last().map_or(0, |run| run.hops.end);
             let run = Run { hops: start..start + same.len(), down: same[0] };
             match runs.last_mut() {
                 // A spike of noise is merged with the runs before and after it.
-                Some(last) if run.hops.len() < SHORTEST_RUN || last.down == run.down => last.hops.end = run.hops.end,
+                Some(last) if run.hops.len() < shortest || last.down == run.down => last.hops.end = run.hops.end,
                 _ => runs.push(run),
             }
         }
-        Some(Keying { runs, others: Vec::new() })
+        let levels = self.levels.iter().zip(&loudest);
+        let relative: Vec<f64> =
+            levels.map(|(value, loudest)| (value - low) / (loudest.clamp(least, high) - low)).collect();
+        let clear = explained(&relative, &runs);
+        Some(Keying { runs, others: Vec::new(), clear })
     }
 }
 
 impl Signal {
     /// Returns the tone of a pitch with its marks, if it has the rhythm of Morse and is stronger than the noise.
     pub fn of(envelope: &Envelope, keying: &Keying, pitch_hz: f64) -> Option<Self> {
+        let least = LEAST_SNR_DB - decibels(envelope.average as f64 / AVERAGE as f64);
+        Self::from(envelope, keying, pitch_hz).filter(|signal| signal.tone.snr_db > least)
+    }
+
+    /// As [`of`](Self::of), however weak it is.
+    pub fn from(envelope: &Envelope, keying: &Keying, pitch_hz: f64) -> Option<Self> {
         let dit = keying.dit()?;
-        let mut counts = vec![true; envelope.0.len()];
+        let mut counts = vec![true; envelope.levels.len()];
         keying.others.iter().for_each(|other| counts[other.clone()].fill(false));
         let power = |down: bool| {
-            let hops = keying.runs.iter().filter(|run| run.down == down).flat_map(|run| inner(&run.hops));
-            let values: Vec<f64> = hops.filter(|hop| counts[*hop]).map(|hop| envelope.0[hop].powi(2)).collect();
+            let hops =
+                keying.runs.iter().filter(|run| run.down == down).flat_map(|run| inner(&run.hops, envelope.edge()));
+            let values: Vec<f64> = hops.filter(|hop| counts[*hop]).map(|hop| envelope.levels[hop].powi(2)).collect();
             values.iter().sum::<f64>() / values.len().max(1) as f64
         };
         // Marks contain the tone and noise, so the noise power is subtracted.
         let (down, up) = (power(true), power(false));
-        let noise = up * 500.0 / NOISE_BANDWIDTH_HZ;
+        let noise = up * 500.0 / envelope.noise_bandwidth_hz();
         let snr_db = decibels((down - up).max(0.0) / noise);
         let tone = KeyedTone { pitch_hz, wpm: 1.2 / keying.unit(dit), snr_db };
         let marks = || keying.runs.iter().filter(|run| run.down).map(|run| run.hops.start * HOP..run.hops.end * HOP);
-        (snr_db > LEAST_SNR_DB).then(|| Self { tone, power: down, marks: marks().collect() })
+        Some(Self { tone, power: down, marks: marks().collect() })
     }
 }
 
@@ -162,8 +217,8 @@ impl Keying {
         self.runs.iter().filter(|run| !run.down).map(|run| run.hops.clone())
     }
 
-    /// Returns the keying with only some of its marks, by their samples, and the other marks.
-    pub fn only(&self, keep: impl Fn(&Range<usize>) -> bool) -> (Self, Vec<Range<usize>>) {
+    /// Returns the keying with only some of its marks, by their samples, and the other marks, which have edges of `edge` hops.
+    pub fn only(&self, edge: usize, keep: impl Fn(&Range<usize>) -> bool) -> (Self, Vec<Range<usize>>) {
         let (mut runs, mut others, mut removed): (Vec<Run>, _, _) = (Vec::new(), Vec::new(), Vec::new());
         let end = self.runs.last().map_or(0, |run| run.hops.end);
         for Run { hops, down } in &self.runs {
@@ -171,7 +226,7 @@ impl Keying {
             let is_kept = *down && keep(&mark);
             if *down && !is_kept {
                 // With the edges that the filter makes of it.
-                others.push(hops.start.saturating_sub(EDGE)..(hops.end + EDGE).min(end));
+                others.push(hops.start.saturating_sub(edge)..(hops.end + edge).min(end));
                 removed.push(mark);
             }
             match runs.last_mut() {
@@ -179,7 +234,7 @@ impl Keying {
                 _ => runs.push(Run { hops: hops.clone(), down: is_kept }),
             }
         }
-        (Self { runs, others }, removed)
+        (Self { runs, others, clear: self.clear }, removed)
     }
 
     /// Returns the length of a dit, in seconds.
@@ -219,11 +274,14 @@ pub(super) fn seconds(hops: usize) -> f64 {
 /// Returns audio shifted down by `pitch_hz`, as its real and its imaginary part, each averaged `times` times over
 /// `average` samples.
 pub(super) fn baseband(audio: &[f32], pitch_hz: f64, average: usize, times: usize) -> [Vec<f64>; 2] {
+    mixed(audio, pitch_hz).map(|part| (0..times).fold(part, |values, _| averaged(&values, average)))
+}
+
+/// Returns audio shifted down by `pitch_hz`, as its real and its imaginary part.
+fn mixed(audio: &[f32], pitch_hz: f64) -> [Vec<f64>; 2] {
     let turn = TAU * pitch_hz / RATE;
-    [f64::cos as fn(f64) -> f64, f64::sin].map(|part| {
-        let mixed = audio.iter().enumerate().map(|(n, sample)| f64::from(*sample) * part(turn * n as f64)).collect();
-        (0..times).fold(mixed, |values: Vec<f64>, _| averaged(&values, average))
-    })
+    [f64::cos as fn(f64) -> f64, f64::sin]
+        .map(|part| audio.iter().enumerate().map(|(n, sample)| f64::from(*sample) * part(turn * n as f64)).collect())
 }
 
 /// Returns the mean of `count` values around each value.
@@ -257,9 +315,22 @@ fn loudest_around(values: &[f64], reach: usize) -> Vec<f64> {
 }
 
 /// Returns a run without its edges.
-fn inner(hops: &Range<usize>) -> Range<usize> {
-    let edge = (hops.len() / 4).min(EDGE);
+fn inner(hops: &Range<usize>, edge: usize) -> Range<usize> {
+    let edge = (hops.len() / 4).min(edge);
     hops.start + edge..hops.end - edge
+}
+
+/// Returns the share of the variance of levels that is due to the difference between marks and gaps.
+fn explained(levels: &[f64], runs: &[Run]) -> f64 {
+    let sums = |down: bool| {
+        let own = runs.iter().filter(|run| run.down == down).flat_map(|run| &levels[run.hops.clone()]);
+        own.fold([0.0; 3], |[count, sum, squares], level| [count + 1.0, sum + level, squares + level * level])
+    };
+    let ([marks, mark, loud], [gaps, gap, quiet]) = (sums(true), sums(false));
+    let all = marks + gaps;
+    let variance = (loud + quiet) / all - ((mark + gap) / all).powi(2);
+    let between = marks / all * (gaps / all) * (mark / marks - gap / gaps).powi(2);
+    if variance > 0.0 && between > 0.0 { between / variance } else { 0.0 }
 }
 
 /// Returns the length of a dit, in seconds: the mean of the marks that are shorter than two dits, found iteratively.

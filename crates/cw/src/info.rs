@@ -58,6 +58,8 @@ pub struct CwInfo {
     pub receiver: DrawnReceiver,
     /// Recorder of the clip.
     pub recorder: DrawnRecorder,
+    /// Whether the clip is narrowed to its tone.
+    pub narrowed: bool,
     /// Peak level, in decibels relative to full scale.
     pub level_dbfs: f32,
     /// Amplitude of the unfaded carrier in the clip at the receiver's input, full scale being 1.
@@ -128,6 +130,7 @@ impl CwInfo {
             muting_ms: draw_muting(&c.muting, &mut Stream::Muting.of(draw)),
             receiver: c.receiver.draw(pitch_hz, draw),
             recorder: c.recorder.draw(draw),
+            narrowed: chance(&mut Stream::Narrowed.of(draw), c.narrowed),
             level_dbfs: between(rng, c.level_dbfs),
             carrier_amplitude: 1.0,
         };

@@ -2,7 +2,7 @@
 //! between characters at which a long recording can be cut.
 
 pub use crate::envelope::KeyedTone;
-use crate::envelope::{AVERAGE, CHARACTER_GAP, DIT_S, Envelope, HOP, Keying, Signal, seconds};
+use crate::envelope::{CHARACTER_GAP, DIT_S, Envelope, HOP, Keying, Signal, seconds};
 use crate::radio::carrier_pitch;
 use std::ops::Range;
 use undertone_data::cut;
@@ -22,17 +22,44 @@ const STRETCH: usize = 480_000;
 /// Returns the strongest tone, if it is keyed.
 fn signal(audio: &[f32]) -> Option<Signal> {
     let pitch_hz = carrier_pitch(audio);
-    let envelope = Envelope::new(audio, pitch_hz);
-    Signal::of(&envelope, &envelope.keying()?, pitch_hz)
+    let (envelope, keying) = Envelope::clearest(audio, pitch_hz)?;
+    Signal::of(&envelope, &keying, pitch_hz)
 }
 
-/// Cuts 16 kHz audio into pieces of at most `window` samples, at the longest gap of the keying in the later part of
-/// each window. Two pieces share the gap between them, so that each character is surrounded by the silence that marks
-/// its start and end. If nothing is keyed, the audio is cut at silences, as by [`cut::pieces`].
-pub fn pieces(audio: &[f32], window: usize) -> Vec<Piece> {
-    let window = window.max(1);
+/// Share of the variance of an envelope from which on the speed of a tone is certain.
+const CERTAIN: f64 = 0.7;
+/// Minimum signal-to-noise ratio of a tone that a model may read, in dB.
+const FAINTEST_DB: f64 = -8.0;
+/// Fastest sender that counts as slow, in words per minute.
+const SLOW_WPM: f64 = 14.0;
+
+/// Returns the strongest tone if it is certainly keyed, and slowly.
+pub(super) fn slow_tone(audio: &[f32]) -> Option<KeyedTone> {
+    let pitch_hz = carrier_pitch(audio);
+    let (envelope, keying) = Envelope::clearest(audio, pitch_hz)?;
+    let tone = Signal::of(&envelope, &keying, pitch_hz)?.tone;
+    (tone.wpm < SLOW_WPM && keying.clear >= CERTAIN).then_some(tone)
+}
+
+/// Returns the strongest tone, if it may be keyed.
+pub(super) fn faint_tone(audio: &[f32]) -> Option<KeyedTone> {
+    let pitch_hz = carrier_pitch(audio);
+    let (envelope, keying) = Envelope::clearest(audio, pitch_hz)?;
+    let tone = Signal::from(&envelope, &keying, pitch_hz)?.tone;
+    (tone.snr_db > FAINTEST_DB).then_some(tone)
+}
+
+/// Cuts 16 kHz audio into pieces of at most `longest` samples, which depends on the audio from the start of the piece on, at the
+/// longest gap of the keying in the later part of each. Two pieces share the gap between them, so that each character is
+/// surrounded by the silence that marks its start and end. If nothing is keyed, the audio is cut at silences, as by
+/// [`cut::pieces`].
+pub fn pieces(audio: &[f32], longest: impl Fn(&[f32]) -> usize) -> Vec<Piece> {
     let (mut pieces, mut start, mut begins_word) = (Vec::new(), 0, true);
-    while audio.len() - start > window {
+    loop {
+        let window = longest(&audio[start..]).max(1);
+        if audio.len() - start <= window {
+            break;
+        }
         let gap = gap_within(&audio[start..][..=window], window);
         // A cut inside the gap at the end of the last piece would only repeat a part of that piece.
         if pieces.last().is_none_or(|last: &Piece| start + gap.samples.end > last.samples.end) {
@@ -70,40 +97,39 @@ pub struct Gap {
 /// Returns the last gap between characters in 16 kHz audio. Every character before it is complete, whatever follows.
 /// None if no tone is keyed, or no character has ended.
 pub fn last_gap(audio: &[f32]) -> Option<Gap> {
-    let keying = Envelope::new(audio, carrier_pitch(audio)).keying()?;
+    let (envelope, keying) = Envelope::clearest(audio, carrier_pitch(audio))?;
     let dit = keying.dit().unwrap_or(DIT_S[1]);
     let between = |gap: &Range<usize>| gap.start > 0 && seconds(gap.len()) > CHARACTER_GAP * dit;
     let gap = keying.gaps().filter(between).last()?;
-    Some(gap_of(&keying, gap.clone(), gap.len(), audio.len()))
+    Some(gap_of(&envelope, &keying, gap.clone(), gap.len(), audio.len()))
 }
 
 /// Returns the gap at which to cut audio that is a sample longer than a window.
 fn gap_within(audio: &[f32], window: usize) -> Gap {
-    let envelope = Envelope::new(audio, carrier_pitch(audio));
     let silence = || {
         let cut = cut::pieces(audio, window).first().map_or(window, |piece| piece.end);
         Gap { samples: cut..cut, between_words: true }
     };
-    let Some(keying) = envelope.keying() else { return silence() };
+    let Some((envelope, keying)) = Envelope::clearest(audio, carrier_pitch(audio)) else { return silence() };
     // The length of a gap that continues after the window is not known, unless it already is a word gap.
-    let ends = |gap: &Range<usize>| gap.end < envelope.0.len() || keying.is_between_words(gap.len());
+    let ends = |gap: &Range<usize>| gap.end < envelope.levels.len() || keying.is_between_words(gap.len());
     let from = |hop: usize| {
         let later =
             keying.gaps().filter(ends).map(|gap| gap.start.max(hop)..gap.end).max_by_key(ExactSizeIterator::len);
         later.filter(|gap| !gap.is_empty())
     };
-    let (half, third) = (envelope.0.len() / 2, (envelope.0.len() / 3).max(1));
+    let (half, third) = (envelope.levels.len() / 2, (envelope.levels.len() / 3).max(1));
     let length = |gap: &Option<Range<usize>>| gap.as_ref().map_or(0, ExactSizeIterator::len);
     // A slow sender's character may fill half of the window.
     let (latest, earlier) = (from(half), from(third));
     let Some(gap) = (if 2 * length(&latest) >= length(&earlier) { latest } else { earlier }) else { return silence() };
     let whole = keying.gaps().find(|whole| whole.end == gap.end).map_or(0, |whole| whole.len());
-    gap_of(&keying, gap, whole, window)
+    gap_of(&envelope, &keying, gap, whole, window)
 }
 
 /// Makes a gap from its hops, excluding the edges of the marks around it, in audio of this many samples.
-fn gap_of(keying: &Keying, hops: Range<usize>, whole: usize, samples: usize) -> Gap {
-    let edge = (AVERAGE / HOP).min(hops.len() / 4);
+fn gap_of(envelope: &Envelope, keying: &Keying, hops: Range<usize>, whole: usize, samples: usize) -> Gap {
+    let edge = envelope.edge().min(hops.len() / 4);
     let [start, end] = [hops.start + edge, hops.end - edge].map(|hop| (hop * HOP).clamp(1, samples));
     Gap { samples: start..end, between_words: keying.is_between_words(whole) }
 }
@@ -227,7 +253,7 @@ mod tests {
     /// For each cut, whether it is in a word gap and whether it is detected as one; there are no cuts inside a
     /// character.
     fn cuts_of(clip: &super::super::CwSample, window: usize) -> Vec<(bool, bool)> {
-        let pieces = pieces(&clip.audio, window);
+        let pieces = pieces(&clip.audio, |_| window);
         assert!(pieces.len() > 1);
         let cut = |pair: &[Piece]| {
             let [start, end] = [pair[1].samples.start, pair[0].samples.end].map(|sample| sample as f32 / 16_000.0);
@@ -254,7 +280,7 @@ mod tests {
                 })
             });
             let audio: Vec<f32> = parts.collect();
-            let pieces = pieces(&audio, window);
+            let pieces = pieces(&audio, |_| window);
             prop_assert_eq!(pieces.last().map_or(0, |piece| piece.samples.end), audio.len());
             let overlap = |pair: &[Piece]| {
                 let [before, after] = [&pair[0].samples, &pair[1].samples];

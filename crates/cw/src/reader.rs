@@ -1,12 +1,19 @@
 //! How a model that reads Morse is given its audio.
 
-use super::{listen, morse, narrowed};
+use super::{listen, morse, narrow};
 use undertone_data::reader::{Piece, Reader};
 
 /// The reader `cw`. Recordings are cut between characters, and in doubt the keyed tone is read alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MorseReader;
 
+/// Speed that slow senders are read at, in words per minute: all models of Morse have learnt it.
+const READ_WPM: f64 = 28.0;
+/// Speeds that a signal in noise is read at, in words per minute, unless it is sent faster: the faster it is read, the more of it
+/// is in a window, and the less noise in each frame.
+const SIGNAL_WPM: [f64; 3] = [25.0, 35.0, 50.0];
+/// Largest factor by which audio is shortened.
+const MOST: f64 = 6.0;
 /// Limit on the size of a Morse vocabulary, special tokens included. Vocabularies of languages have thousands of
 /// tokens.
 const MOST_TOKENS: usize = 128;
@@ -25,16 +32,105 @@ impl Reader for MorseReader {
         tokens < MOST_TOKENS
     }
 
+    fn longest_piece(&self, audio: &[f32], window: usize) -> usize {
+        (window as f64 * slowness(audio, window)) as usize
+    }
+
     fn pieces(&self, audio: &[f32], window: usize) -> Vec<Piece> {
-        listen::pieces(audio, window)
+        listen::pieces(audio, |audio| self.longest_piece(audio, window))
+    }
+
+    /// Slow senders are read faster than they send: few models have learnt characters that last a second, and a window has
+    /// few of them.
+    fn prepared(&self, piece: &[f32], window: usize) -> Vec<f32> {
+        match slowness(piece, window) {
+            1.0 => piece.to_vec(),
+            factor => narrow::faster(piece, factor),
+        }
     }
 
     fn complete(&self, audio: &[f32]) -> Option<usize> {
         listen::last_gap(audio).map(|gap| gap.samples.end)
     }
 
-    /// The main source of confusion is other stations beside the tone.
-    fn signal(&self, audio: &[f32]) -> Option<Vec<f32>> {
-        listen::keyed_tone(audio).map(|_| narrowed(audio))
+    /// The main sources of confusion are other stations beside the tone, and noise.
+    fn signals(&self, piece: &[f32], window: usize) -> Vec<Vec<f32>> {
+        let Some(tone) = listen::faint_tone(piece) else { return Vec::new() };
+        let least = (piece.len() as f64 / window as f64).max(1.0);
+        let mut factors: Vec<f64> = SIGNAL_WPM.map(|wpm| (wpm / tone.wpm).clamp(least, MOST)).to_vec();
+        factors.dedup();
+        factors.into_iter().map(|factor| narrow::signal(piece, factor)).collect()
+    }
+}
+
+/// Returns the factor by which a piece of a slow sender is shortened, by its first window; 1 for others.
+fn slowness(audio: &[f32], window: usize) -> f64 {
+    let tone = listen::slow_tone(&audio[..audio.len().min(window)]);
+    tone.map_or(1.0, |tone| READ_WPM / tone.wpm).clamp(1.0, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{fixed, one, plain};
+    use super::super::{CwConfig, CwSample};
+    use super::*;
+
+    const WINDOW: usize = 128_000;
+    const TEXT: &str = "NOW IS THE TIME FOR ALL GOOD MEN TO COME TO THE AID";
+
+    fn sent(wpm: f32, snr_db: f32) -> CwSample {
+        one(fixed(CwConfig { wpm: [wpm; 2], snr_db: [snr_db; 2], clean: 0.0, ..plain() }, TEXT, 120.0))
+    }
+
+    #[test]
+    fn slow_senders_are_read_faster_and_more_of_them_at_once() {
+        for (wpm, snr_db) in [(5.0, 20.0), (8.0, 3.0), (12.0, 10.0)] {
+            let clip = sent(wpm, snr_db);
+            let pieces = MorseReader.pieces(&clip.audio, WINDOW);
+            let first = &clip.audio[pieces[0].samples.clone()];
+            assert!(first.len() > WINDOW, "{wpm}: {}", first.len());
+            for piece in &pieces {
+                let piece = &clip.audio[piece.samples.clone()];
+                assert!(piece.len() <= MorseReader.longest_piece(piece, WINDOW));
+                assert!(MorseReader.prepared(piece, WINDOW).len() <= WINDOW);
+            }
+            let read = listen::keyed_tone(&MorseReader.prepared(first, WINDOW)).expect("a tone");
+            assert!((read.wpm / READ_WPM - 1.0).abs() < 0.15, "{wpm}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn others_are_read_as_they_are() {
+        let mut all: Vec<Vec<f32>> = [16.0, 25.0, 50.0].map(|wpm| sent(wpm, 15.0).audio).into();
+        all.push(one(CwConfig { noise_only: 1.0, clean: 0.0, ..plain() }).audio);
+        all.extend([vec![0.0; 20_000], Vec::new()]);
+        for audio in all {
+            let first = &audio[..audio.len().min(WINDOW)];
+            assert_eq!(MorseReader.longest_piece(&audio, WINDOW), WINDOW);
+            assert_eq!(MorseReader.prepared(first, WINDOW), first);
+        }
+    }
+
+    #[test]
+    fn a_signal_is_offered_at_several_speeds_that_fit_the_window() {
+        let speeds = |wpm: f32, snr_db: f32| {
+            let clip = sent(wpm, snr_db);
+            let piece = &clip.audio[..WINDOW];
+            MorseReader
+                .signals(piece, WINDOW)
+                .iter()
+                .map(|signal| WINDOW as f64 / signal.len() as f64)
+                .collect::<Vec<_>>()
+        };
+        let near = |found: Vec<f64>, expected: &[f64]| {
+            assert_eq!(found.len(), expected.len(), "{found:?}");
+            found.iter().zip(expected).for_each(|(a, b)| assert!((a / b - 1.0).abs() < 0.15, "{found:?}"));
+        };
+        near(speeds(15.0, 0.0), &[25.0 / 15.0, 35.0 / 15.0, 50.0 / 15.0]);
+        near(speeds(30.0, 6.0), &[1.0, 35.0 / 30.0, 50.0 / 30.0]);
+        near(speeds(55.0, 10.0), &[1.0]);
+        assert!(MorseReader.signals(&[0.0; 20_000], WINDOW).is_empty());
+        let long = &sent(6.0, 10.0).audio[..3 * WINDOW];
+        assert!(MorseReader.signals(long, WINDOW).iter().all(|signal| signal.len() <= WINDOW));
     }
 }

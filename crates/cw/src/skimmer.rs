@@ -216,15 +216,15 @@ impl Candidate {
     fn of(track: &Track, audio: &[f32]) -> Option<Self> {
         let samples = track.samples(audio.len());
         let envelope = Envelope::long(&audio[samples.clone()], track.pitch_hz);
-        let hop = |sample: usize| ((sample - samples.start) / HOP).min(envelope.0.len());
-        let hops = |block: &Range<usize>| &envelope.0[hop(block.start)..hop(block.end)];
+        let hop = |sample: usize| ((sample - samples.start) / HOP).min(envelope.levels.len());
+        let hops = |block: &Range<usize>| &envelope.levels[hop(block.start)..hop(block.end)];
         let present: Vec<f64> = track.blocks.iter().flat_map(hops).copied().collect();
-        let levels @ (low, high) = (share(&envelope.0, 0.1)?, share(&present, 0.95)?);
+        let levels @ (low, high) = (share(&envelope.levels, 0.1)?, share(&present, 0.95)?);
         // The lower tenth of the levels of noise, by the distribution of Rayleigh.
         let noise = low.powi(2) / (-(0.9_f64).ln());
         let sending = DUTY * high.powi(2);
         let least = (SENDING * noise).max((sending * noise).sqrt()).max((high / DEEPEST).powi(2));
-        let mean = means(&envelope.0.iter().map(|level| level.powi(2)).collect::<Vec<_>>(), AROUND_HOPS);
+        let mean = means(&envelope.levels.iter().map(|level| level.powi(2)).collect::<Vec<_>>(), AROUND_HOPS);
         let keying = envelope.keying_between(levels, STEADY_HOPS, |hop| mean[hop] > least)?;
         Signal::of(&envelope, &keying, track.pitch_hz)?;
         Some(Self { pitch_hz: track.pitch_hz, samples, envelope, keying })
@@ -250,7 +250,7 @@ impl Candidate {
             let hz = own + offset_hz(baseband(&audio[mark.start..mark.end.min(audio.len())], own, AVERAGE, 2));
             near.iter().all(|other| (hz - own).abs() <= (hz - other).abs())
         };
-        let (keying, removed) = self.keying.only(is_own);
+        let (keying, removed) = self.keying.only(self.envelope.edge(), is_own);
         let mut signal = Signal::of(&self.envelope, &keying, own)?;
         signal.marks = signal.marks.iter().map(in_recording).collect();
         Some((signal, removed.iter().map(in_recording).collect()))

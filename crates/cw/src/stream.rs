@@ -25,6 +25,7 @@ pub(super) enum Stream {
     RipplePhase = 141,
     BackwavePhase = 142,
     ClickNoise = 143,
+    Narrowed = 144,
 }
 
 impl Stream {

@@ -7,6 +7,7 @@ use super::{
     interference::{add_others, key},
     keying::{self, Keyed},
     message::{Message, Room},
+    narrow,
     stream::{self, Stream},
     text, transmitter,
 };
@@ -207,7 +208,12 @@ impl CwSynth {
         }
         info.receiver.apply(draw, &mut audio);
         info.recorder.apply(draw, &mut audio);
-        audio
+        match (info.narrowed, info.source) {
+            (false, _) => audio,
+            // Without a sender it is whatever the reader would find.
+            (true, None) => narrow::narrowed(&audio),
+            (true, Some(_)) => narrow::narrowed_at(&audio, info.pitch_hz.into()),
+        }
     }
 }
 

@@ -218,6 +218,7 @@ impl CwConfig {
         self.recorder.validate()?;
         probability("clean", self.clean)?;
         probability("noiseless", self.noiseless)?;
+        probability("narrowed", self.narrowed)?;
         probability("noise_only", self.noise_only)?;
         self.idle.validate()?;
         range("level_dbfs", self.level_dbfs, -100.0, 0.0)?;

@@ -34,15 +34,26 @@ pub trait Reader: Send + Sync {
         false
     }
 
-    /// Cuts audio into pieces of at most `window` samples, in order.
+    /// Returns the maximum length of a piece at the start of this audio for a model with this window, both in samples. It
+    /// does not depend on what comes after the first window.
+    fn longest_piece(&self, _audio: &[f32], window: usize) -> usize {
+        window
+    }
+
+    /// Cuts audio into pieces, in order, each of at most its [`longest_piece`](Self::longest_piece).
     fn pieces(&self, audio: &[f32], window: usize) -> Vec<Piece>;
+
+    /// Returns the audio that a model with this window is given for a piece, at most a window of it.
+    fn prepared(&self, piece: &[f32], _window: usize) -> Vec<f32> {
+        piece.to_vec()
+    }
 
     /// Returns the number of samples up to which every character is complete, whatever follows; `None` if none is.
     fn complete(&self, audio: &[f32]) -> Option<usize>;
 
-    /// Returns the audio without what is beside the signal, to be read instead if the model is in doubt; `None` if
-    /// there is no signal.
-    fn signal(&self, audio: &[f32]) -> Option<Vec<f32>>;
+    /// Returns what a model with this window can be given instead if it is in doubt: the piece without what is beside the
+    /// signal, in one or several ways; nothing if there is no signal.
+    fn signals(&self, piece: &[f32], window: usize) -> Vec<Vec<f32>>;
 }
 
 static READERS: Registry<Entry> = Registry::new("reader", Vec::new);

@@ -11,20 +11,24 @@ const DOUBT: f64 = -0.02;
 const MUCH_DOUBT: f64 = -0.25;
 /// Character error rate below which two texts count as transcriptions of the same signal.
 const MOST_CHANGED: f64 = 0.4;
-/// Mean log probability above which the transcription of the signal alone is used if there is no other: speech and
+/// Mean log probability above which the transcription of the signal alone is used if there is no other: noise, speech and
 /// music may have parts that resemble a signal.
-const SURE: f64 = -0.1;
+const SURE: f64 = -0.5;
 
 impl Transcriber {
-    /// Replaces the decoding of a window by that of its signal alone, if the model has low confidence in the first, its
+    /// Replaces the decoding of a piece by that of its signal alone, if the model has low confidence in the first, its
     /// reader finds a signal, and the second is better.
     pub(crate) fn read_signal_alone(&self, decoded: &mut Decoded, audio: &[f32], prompt: &[u32]) {
         let own = self.reading_of(decoded);
-        let doubtful = self.reader().filter(|_| own.is_doubtful());
-        let Some(signal) = doubtful.and_then(|reader| reader.signal(audio)) else { return };
-        let states = self.encode(&[signal.as_slice()]);
-        let Some(alone) = self.decode(&states, &[prompt.to_vec()], false).pop() else { return };
-        if self.reading_of(&alone).replaces(&own) {
+        let Some(reader) = self.reader().filter(|_| own.is_doubtful()) else { return };
+        let signals = reader.signals(audio, self.window());
+        if signals.is_empty() {
+            return;
+        }
+        let alone = self.decode(&self.encode(&signals), &vec![prompt.to_vec(); signals.len()], false).into_iter();
+        let read = alone.map(|alone| (self.reading_of(&alone), alone));
+        let surest = read.max_by(|(a, _), (b, _)| a.mean_log.total_cmp(&b.mean_log));
+        if let Some((_, alone)) = surest.filter(|(reading, _)| reading.replaces(&own)) {
             *decoded = alone;
         }
     }

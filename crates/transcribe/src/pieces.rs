@@ -7,6 +7,7 @@ use crate::vad::{SpeechFinder, Stretch, VadNetwork};
 use crate::words::TimedWord;
 use std::ops::Range;
 use undertone_data::audio::SAMPLE_RATE;
+use undertone_data::reader::Piece;
 
 /// A piece of a recording.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,11 +18,25 @@ pub(crate) struct AudioPiece {
     pub speech: Vec<Range<usize>>,
     /// Its samples.
     pub audio: Vec<f32>,
+    /// What the model is given instead of them.
+    pub prepared: Option<Vec<f32>>,
     /// Whether it starts with a new word.
     pub begins_word: bool,
 }
 
 impl AudioPiece {
+    /// Returns a piece of a recording as it is read.
+    pub fn read(reading: &Reading, audio: &[f32], Piece { samples, begins_word }: Piece) -> Self {
+        let audio = audio[samples.clone()].to_vec();
+        let prepared = reading.prepared(&audio);
+        Self { audio, prepared, parts: vec![samples], speech: Vec::new(), begins_word }
+    }
+
+    /// Samples that the model is given.
+    pub fn given(&self) -> &[f32] {
+        self.prepared.as_ref().unwrap_or(&self.audio)
+    }
+
     /// Position in the recording, from the first to the last stretch.
     pub fn samples(&self) -> Range<usize> {
         self.parts.first().map_or(0, |part| part.start)..self.parts.last().map_or(0, |part| part.end)
@@ -122,12 +137,7 @@ impl<'a> Divider<'a> {
         match self {
             Self::Speech(packer) => packer.finish(),
             Self::Whole(reading, audio) => {
-                let piece = |piece: undertone_data::reader::Piece| AudioPiece {
-                    audio: audio[piece.samples.clone()].to_vec(),
-                    parts: vec![piece.samples],
-                    speech: Vec::new(),
-                    begins_word: piece.begins_word,
-                };
+                let piece = |piece: Piece| AudioPiece::read(reading, &audio, piece);
                 reading.pieces(&audio).into_iter().map(piece).collect()
             }
         }
@@ -219,7 +229,7 @@ impl SpeechPacker<'_> {
             speech.extend(part.speech);
         }
         self.packed = self.parts.iter().map(|part| part.samples.len()).sum();
-        (!parts.is_empty()).then_some(AudioPiece { parts, speech, audio, begins_word: true })
+        (!parts.is_empty()).then_some(AudioPiece { parts, speech, audio, prepared: None, begins_word: true })
     }
 }
 
@@ -267,6 +277,7 @@ mod tests {
             parts: vec![0..20_000, 60_000..90_000],
             speech: vec![4_000..16_000, 64_000..70_000, 74_000..86_000],
             audio: vec![0.0; 50_000],
+            prepared: None,
             begins_word: true,
         };
         assert_eq!(piece.place(0..8_000), 4_000..8_000);

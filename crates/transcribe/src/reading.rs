@@ -62,7 +62,13 @@ impl Reading {
         Ok(Self { reader, window: whisper.config.max_frames() * HOP })
     }
 
-    /// Cuts audio into pieces that fit the model's window: those of its reader, or for speech at pauses.
+    /// Returns the audio of a piece as its reader gives it to the model; `None` for speech, which is given as it is.
+    pub fn prepared(&self, piece: &[f32]) -> Option<Vec<f32>> {
+        self.reader.as_ref().map(|reader| reader.prepared(piece, self.window))
+    }
+
+    /// Cuts audio into pieces that fit the model's window once they are [`prepared`](Self::prepared): those of its reader, or for
+    /// speech at pauses.
     pub fn pieces(&self, audio: &[f32]) -> Vec<Piece> {
         match &self.reader {
             Some(reader) => reader.pieces(audio, self.window),

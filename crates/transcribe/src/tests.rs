@@ -238,6 +238,27 @@ fn a_station_is_read_beside_another_one() {
 }
 
 #[test]
+fn slow_senders_are_read_with_the_spaces_between_their_words() {
+    let transcriber = bundled(|_| {});
+    let text = "THE WIND WAS COLD AND THE HOUSE WAS DARK";
+    for (wpm, snr_db) in [(5.0, 30.0), (7.0, 10.0), (12.0, 10.0)] {
+        let config = CwConfig {
+            text: CwText { fixed: vec![text.into()], ..CwText::default() },
+            wpm: [wpm; 2],
+            snr_db: [snr_db; 2],
+            farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
+            hand: CwHand { probability: 0.0, ..CwHand::default() },
+            duration_s: [1.0, 120.0],
+            clean: 0.0,
+            noise_only: 0.0,
+            ..CwConfig::default()
+        };
+        let clip = CwSynth::new(config, 3).expect("a synthesiser").sample(0);
+        assert_eq!(transcriber.audio(&clip.audio), text, "{wpm}");
+    }
+}
+
+#[test]
 fn a_fingerprint_tells_what_is_heard_differently_and_nothing_else() {
     let device = Device::flex();
     let whisper = untrained();

@@ -60,13 +60,15 @@ impl Transcriber {
     pub fn new(
         whisper: PretrainedWhisper,
         device: &Device,
-        options: TranscribeOptions,
+        mut options: TranscribeOptions,
     ) -> Result<Self, TranscribeError> {
         options.validate(whisper.generate_options().beams)?;
         let (log_mel, mut reading) = (LogMel::new(whisper.config.num_mel_bins)?, Reading::of(&whisper)?);
         reading.window = options.window.longest_piece(reading.window)?;
         if let Some(reader) = &reading.reader {
             options.validate_for_reader(reader.name())?;
+            // In doubt it has its own means.
+            options.temperatures.truncate(1);
         }
         if !whisper.generation.is_multilingual {
             options.validate_for_one_language()?;
@@ -163,6 +165,11 @@ impl Transcriber {
         self.reading.window
     }
 
+    /// Returns the maximum length of a piece at the start of this audio, in samples.
+    pub(crate) fn longest_piece(&self, audio: &[f32]) -> usize {
+        self.reader().map_or(self.window(), |reader| reader.longest_piece(audio, self.window()))
+    }
+
     /// Cuts longer audio into pieces that fit the model's window.
     pub(crate) fn pieces(&self, audio: &[f32]) -> Vec<Piece> {
         self.reading.pieces(audio)
@@ -170,8 +177,7 @@ impl Transcriber {
 
     /// Transcribes samples that fit the window.
     pub(crate) fn segment(&self, audio: &[f32], samples: Range<usize>, begins_word: bool) -> Segment {
-        let own = audio[samples.clone()].to_vec();
-        let piece = AudioPiece { audio: own, parts: vec![samples.clone()], speech: Vec::new(), begins_word };
+        let piece = AudioPiece::read(&self.reading, audio, Piece { samples: samples.clone(), begins_word });
         let language = self.known_language();
         let decoded = self.windows(vec![Waiting { recording: 0, first: true, piece, language, states: None }], None);
         decoded.into_iter().find_map(|(_, segment)| segment).unwrap_or(Segment {
@@ -233,7 +239,7 @@ impl Transcriber {
     /// Computes the encoder's states of pieces. On a CPU each thread has pieces of its own: together in every operation, threads
     /// would wait for each other, above all while another one looks for speech.
     fn encode_pieces(&self, waiting: &[Waiting]) -> Tensor<3> {
-        let audio: Vec<&[f32]> = waiting.iter().map(|waiting| waiting.piece.audio.as_slice()).collect();
+        let audio: Vec<&[f32]> = waiting.iter().map(|waiting| waiting.piece.given()).collect();
         let threads = if runs_on_host(&self.device) { rayon::current_num_threads() } else { 1 };
         let together = audio.len().div_ceil(threads).max(1);
         if together == audio.len() || self.options.window == Window::Longest {

@@ -117,15 +117,20 @@ impl RadioChannel {
 
 /// Returns the frequency between 200 and 2000 Hz at which the clip's spectrum is strongest, in hertz.
 pub fn carrier_pitch(audio: &[f32]) -> f64 {
+    line(audio, PITCH_HZ, LINE_HZ)
+}
+
+/// Returns the frequency in a range at which the power within `width_hz` is strongest, in hertz.
+pub(crate) fn line(audio: &[f32], range_hz: [f64; 2], width_hz: f64) -> f64 {
     let size = audio.len().next_power_of_two().max(2);
     let bin = |hz: f64| (hz * size as f64 / RATE).round() as usize;
     let mut sums = vec![0.0];
     for value in fourier::spectrum(audio, size) {
         sums.push(sums[sums.len() - 1] + f64::from(value.norm_sqr()));
     }
-    let half = bin(LINE_HZ / 2.0);
+    let half = bin(width_hz / 2.0);
     let power = |at: usize| sums[(at + half + 1).min(sums.len() - 1)] - sums[at.saturating_sub(half)];
-    let loudest = (bin(PITCH_HZ[0])..=bin(PITCH_HZ[1])).max_by(|a, b| power(*a).total_cmp(&power(*b)));
+    let loudest = (bin(range_hz[0])..=bin(range_hz[1])).max_by(|a, b| power(*a).total_cmp(&power(*b)));
     loudest.unwrap_or_default() as f64 * RATE / size as f64
 }
 

@@ -19,6 +19,7 @@ use std::path::Path;
 use undertone_data::audio;
 use undertone_data::cut;
 use undertone_data::loader::Collate;
+use undertone_data::reader::Piece;
 use undertone_model::adapters::Gates;
 use undertone_model::known_inputs::KnownInputs;
 use undertone_tasks::{Answer, TextSample, UserInput, UserInputError, user_input_origin};
@@ -185,10 +186,10 @@ impl Predictor {
         let prompt = speech.tokenizer.prompt(None, None).map_err(TranscribeError::from)?;
         let mut tokens = prompt.clone();
         tokens.extend(speech.tokenizer.end());
-        let sample = |piece: Range<usize>| {
+        let sample = |(start, audio): (usize, Vec<f32>)| {
             let sample = SpeechSample {
                 name: name.to_owned(),
-                audio: SampleAudio::Audio(samples[piece.clone()].to_vec()),
+                audio: SampleAudio::Audio(audio),
                 states: None,
                 text: String::new(),
                 prompt: prompt.len(),
@@ -197,7 +198,7 @@ impl Predictor {
                 columns: BTreeMap::new(),
                 draw: 0,
             };
-            (piece.start, sample)
+            (start, sample)
         };
         Ok(pieces(speech, samples)?.into_iter().map(sample).collect())
     }
@@ -256,10 +257,18 @@ impl Predictor {
     }
 }
 
-/// Cuts audio into pieces that fit the backbone's window.
-fn pieces(speech: &SpeechBackbone, samples: &[f32]) -> Result<Vec<Range<usize>>, TranscribeError> {
-    let Some(whisper) = speech.whisper() else { return Ok(cut::pieces(samples, speech.window())) };
-    Ok(Reading::of(whisper)?.pieces(samples).into_iter().map(|piece| piece.samples).collect())
+/// Cuts audio into pieces that fit the backbone's window, each with the index of its first value in all of it.
+fn pieces(speech: &SpeechBackbone, samples: &[f32]) -> Result<Vec<(usize, Vec<f32>)>, TranscribeError> {
+    let of = |piece: &Range<usize>| samples[piece.clone()].to_vec();
+    let Some(whisper) = speech.whisper() else {
+        return Ok(cut::pieces(samples, speech.window()).iter().map(|piece| (piece.start, of(piece))).collect());
+    };
+    let reading = Reading::of(whisper)?;
+    let prepared = |piece: Piece| {
+        let audio = of(&piece.samples);
+        (piece.samples.start, reading.prepared(&audio).unwrap_or(audio))
+    };
+    Ok(reading.pieces(samples).into_iter().map(prepared).collect())
 }
 
 fn tell_cut(tokens: usize) {

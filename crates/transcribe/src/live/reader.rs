@@ -8,6 +8,8 @@ pub struct LiveReader<'a> {
     transcriber: &'a Transcriber,
     /// Audio from the start of the current piece.
     audio: Vec<f32>,
+    /// Maximum length of the current piece, in samples, as far as it is known.
+    longest: usize,
     /// Number of samples since the audio was last transcribed.
     unread: usize,
     /// Number of samples that are also at the end of the piece before.
@@ -28,6 +30,7 @@ impl<'a> LiveReader<'a> {
         Self {
             transcriber,
             audio: Vec::new(),
+            longest: transcriber.window(),
             unread: 0,
             shared: 0,
             given: Vec::new(),
@@ -38,16 +41,22 @@ impl<'a> LiveReader<'a> {
     }
 
     pub fn push(&mut self, mut samples: &[f32]) -> String {
-        let window = self.transcriber.window();
         let mut text = String::new();
         while !samples.is_empty() {
-            let room = (STEP - self.unread).min(window + 1 - self.audio.len());
+            let room = (STEP - self.unread).min(self.longest + 1 - self.audio.len());
             let (next, rest) = samples.split_at(room.min(samples.len()));
             self.audio.extend_from_slice(next);
             self.unread += next.len();
             samples = rest;
-            if self.audio.len() > window {
-                text.push_str(&self.cut());
+            while self.audio.len() > self.longest {
+                // It is known once there is a window of audio.
+                let longest = self.transcriber.longest_piece(&self.audio);
+                if self.audio.len() <= longest {
+                    self.longest = longest;
+                } else {
+                    text.push_str(&self.cut());
+                    self.longest = self.transcriber.window();
+                }
             }
             if self.unread == STEP {
                 self.unread = 0;
