@@ -1,8 +1,7 @@
 //! Extraction of a tone from a recording that contains noise and other stations.
 
-use super::envelope::baseband;
-use crate::radio::{RATE, carrier_pitch, line};
-use std::f64::consts::TAU;
+use super::envelope::{baseband, turns};
+use crate::radio::{carrier_pitch, line};
 
 /// Frequency that the tone is moved to, in hertz: a usual pitch, far from both ends of the usual range.
 const PITCH_HZ: f64 = 700.0;
@@ -51,11 +50,11 @@ fn pitch(audio: &[f32]) -> f64 {
 /// Returns a tone after averages of this many samples, moved to 700 Hz, with its time shortened by this factor.
 fn moved(audio: &[f32], pitch_hz: f64, average: usize, factor: f64) -> Vec<f32> {
     let [re, im] = baseband(audio, pitch_hz, average, TIMES);
-    let up = TAU * PITCH_HZ / RATE;
     let tone: Vec<f64> = (0..(audio.len() as f64 / factor) as usize)
-        .map(|n| {
+        .zip(turns(PITCH_HZ))
+        .map(|(n, [cosine, sine])| {
             let at = n as f64 * factor;
-            between(&re, at) * (up * n as f64).cos() + between(&im, at) * (up * n as f64).sin()
+            between(&re, at) * cosine + between(&im, at) * sine
         })
         .collect();
     let loudest = tone.iter().fold(0.0_f64, |loudest, value| loudest.max(value.abs()));
@@ -74,6 +73,8 @@ fn between(values: &[f64], at: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::radio::RATE;
+    use std::f64::consts::TAU;
 
     fn tone(hz: f64, level: f64) -> impl Iterator<Item = f64> {
         (0..16_000).map(move |n| level * (TAU * hz * f64::from(n) / RATE).sin())
@@ -115,6 +116,15 @@ mod tests {
             let levels = [near(&narrow, beside), near(&wide, beside)];
             assert!(levels[0] < 0.04 && levels[1] > 0.05, "{factor}: {levels:?}");
         }
+    }
+
+    #[test]
+    fn turns_stay_on_the_circle_and_in_step() {
+        // Ten minutes.
+        let last = 9_600_000;
+        let [re, im] = turns(700.0).nth(last).expect("endless");
+        let (sine, cosine) = (TAU * (700.0 * last as f64 / RATE).fract()).sin_cos();
+        assert!((re - cosine).abs() < 1e-8 && (im - sine).abs() < 1e-8, "{re} {im}, not {cosine} {sine}");
     }
 
     #[test]

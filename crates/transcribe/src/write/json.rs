@@ -59,6 +59,7 @@ fn word(word: &crate::Word) -> Value {
     })
 }
 
-fn rounded(number: f64) -> f64 {
+/// Returns a number of seconds as files have it, with three decimals.
+pub fn rounded(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }

@@ -4,6 +4,7 @@ mod cues;
 mod json;
 
 pub use cues::Layout;
+pub use json::rounded;
 
 use crate::transcript::Transcript;
 use cues::{Cue, cues};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use undertone::cw::{Station, stations};
 use undertone::data::audio;
 use undertone::metrics::cer;
-use undertone::transcribe::write::{Format, Layout};
+use undertone::transcribe::write::{Format, Layout, rounded};
 use undertone::transcribe::{Segment, Transcriber, Transcript};
 
 /// Least number of characters of a station. Noise is sometimes taken for a letter or two.
@@ -103,7 +103,6 @@ impl Read {
     fn json(&self, layout: &Layout) -> Value {
         let ([start, end], tone) = (self.seconds(), &self.station.tone);
         let tenths = |number: f64| (number * 10.0).round() / 10.0;
-        let thousandths = |number: f64| (number * 1000.0).round() / 1000.0;
         let transcript = self.transcript.to_json(layout);
         json!({
             "pitch_hz": tenths(tone.pitch_hz),
@@ -111,8 +110,8 @@ impl Read {
             // JSON has no infinity, which is the ratio of a station without noise.
             "snr_db": tone.snr_db.is_finite().then(|| tenths(tone.snr_db)),
             "level_dbfs": tenths(self.station.level_dbfs),
-            "start": thousandths(start),
-            "end": thousandths(end),
+            "start": rounded(start),
+            "end": rounded(end),
             "text": transcript["text"],
             "segments": transcript["segments"],
         })
