@@ -60,6 +60,9 @@ pub(super) const CHARACTER_GAP: f64 = 2.0;
 const WORD_GAP: f64 = 1.7;
 const FEW_GAPS: usize = 5;
 pub(super) const WORD_GAP_DITS: f64 = 5.0;
+/// Ratio of a mark to a gap inside a character above which it is a dah: a dit reaches 1.8 in heavy keying, a dah falls to 2.1 in
+/// light keying.
+const DAH_TO_GAP: f64 = 1.95;
 /// Dits of speeds from 4 to 60 words per minute, in seconds.
 pub(super) const DIT_S: [f64; 2] = [0.02, 0.3];
 /// Minimum signal-to-noise ratio of a tone with the shortest average: noise alone fluctuates like a tone of -2.5 dB. With longer
@@ -237,10 +240,17 @@ impl Keying {
         (Self { runs, others, clear: self.clear }, removed)
     }
 
-    /// Returns the length of a dit, in seconds.
+    /// Returns the length of a dit, in seconds. `TO COME TO` has few dits, so that its dahs are taken for them; the gaps inside its
+    /// characters show it.
     pub fn dit(&self) -> Option<f64> {
         let marks = self.runs.iter().filter(|run| run.down);
-        dit(&marks.map(|run| seconds(run.hops.len())).collect::<Vec<_>>())
+        let dit = dit(&marks.map(|run| seconds(run.hops.len())).collect::<Vec<_>>())?;
+        let mut short: Vec<f64> = self.gaps().map(|gap| seconds(gap.len())).filter(|gap| *gap < dit).collect();
+        short.sort_by(f64::total_cmp);
+        let gap = short.get(short.len() / 2).filter(|gap| short.len() >= FEW_GAPS && dit > DAH_TO_GAP * **gap);
+        // However heavy the keying is, a dah and a gap are four dits.
+        let dit = gap.map_or(dit, |gap| (dit + gap) / 4.0);
+        (DIT_S[0]..=DIT_S[1]).contains(&dit).then_some(dit)
     }
 
     /// Returns the mean length of a dit and a gap inside a character, in seconds.
@@ -352,5 +362,5 @@ fn dit(marks: &[f64]) -> Option<f64> {
         let short: Vec<f64> = marks.iter().copied().filter(|mark| *mark < 2.0 * dit).collect();
         dit = short.iter().sum::<f64>() / short.len() as f64;
     }
-    (DIT_S[0]..=DIT_S[1]).contains(&dit).then_some(dit)
+    Some(dit)
 }

@@ -202,6 +202,16 @@ mod tests {
     }
 
     #[test]
+    fn the_speed_of_text_with_few_dits_is_that_of_its_gaps() {
+        for (text, wpm, snr_db) in
+            [("TO COME TO", 13.0, 20.0), ("OTTO MOOT TOM", 20.0, 15.0), ("1900 MOTOR", 9.0, 10.0)]
+        {
+            let found = keyed_tone(&sent(text, wpm, 700.0, snr_db).audio).expect("a tone");
+            assert!((found.wpm / f64::from(wpm) - 1.0).abs() < 0.15, "{text}: {found:?}");
+        }
+    }
+
+    #[test]
     fn characters_are_whole_up_to_the_last_gap_between_them() {
         let clip = sent(LONG, 20.0, 700.0, 20.0);
         for seconds in [3.0, 5.5, 9.0, 20.0_f32] {
