@@ -191,11 +191,11 @@ impl Signal {
     /// Returns the tone of a pitch with its marks, if it has the rhythm of Morse and is stronger than the noise.
     pub fn of(envelope: &Envelope, keying: &Keying, pitch_hz: f64) -> Option<Self> {
         let least = LEAST_SNR_DB - decibels(envelope.average as f64 / AVERAGE as f64);
-        Self::from(envelope, keying, pitch_hz).filter(|signal| signal.tone.snr_db > least)
+        Self::measured(envelope, keying, pitch_hz).filter(|signal| signal.tone.snr_db > least)
     }
 
     /// As [`of`](Self::of), however weak it is.
-    pub fn from(envelope: &Envelope, keying: &Keying, pitch_hz: f64) -> Option<Self> {
+    pub fn measured(envelope: &Envelope, keying: &Keying, pitch_hz: f64) -> Option<Self> {
         let dit = keying.dit()?;
         let mut counts = vec![true; envelope.levels.len()];
         keying.others.iter().for_each(|other| counts[other.clone()].fill(false));
@@ -294,8 +294,8 @@ fn mixed(audio: &[f32], pitch_hz: f64) -> [Vec<f64>; 2] {
     [re, im]
 }
 
-/// Returns cosine and sine of a tone, sample by sample. Each is the one before turned by a step, which is several times as fast as a
-/// sine and off by less than 1e-9 after an hour.
+/// Returns cosine and sine of a tone, sample by sample. Each is the one before turned by a step, which needs no sine for each
+/// sample and is off by less than 1e-8 after ten minutes.
 pub(super) fn turns(hz: f64) -> impl Iterator<Item = [f64; 2]> {
     let (sine, cosine) = (TAU * hz / RATE).sin_cos();
     std::iter::successors(Some([1.0, 0.0]), move |[re, im]| Some([re * cosine - im * sine, im * cosine + re * sine]))

@@ -19,10 +19,15 @@ pub fn keyed_tone(audio: &[f32]) -> Option<KeyedTone> {
 /// Number of samples that are searched for one tone: 30 s.
 const STRETCH: usize = 480_000;
 
+/// Returns the pitch of the strongest tone, in hertz, with its envelope and keying; `None` if its levels do not differ.
+fn strongest(audio: &[f32]) -> Option<(f64, Envelope, Keying)> {
+    let pitch_hz = carrier_pitch(audio);
+    Envelope::clearest(audio, pitch_hz).map(|(envelope, keying)| (pitch_hz, envelope, keying))
+}
+
 /// Returns the strongest tone, if it is keyed.
 fn signal(audio: &[f32]) -> Option<Signal> {
-    let pitch_hz = carrier_pitch(audio);
-    let (envelope, keying) = Envelope::clearest(audio, pitch_hz)?;
+    let (pitch_hz, envelope, keying) = strongest(audio)?;
     Signal::of(&envelope, &keying, pitch_hz)
 }
 
@@ -35,17 +40,15 @@ const SLOW_WPM: f64 = 14.0;
 
 /// Returns the strongest tone if it is certainly keyed, and slowly.
 pub(super) fn slow_tone(audio: &[f32]) -> Option<KeyedTone> {
-    let pitch_hz = carrier_pitch(audio);
-    let (envelope, keying) = Envelope::clearest(audio, pitch_hz)?;
+    let (pitch_hz, envelope, keying) = strongest(audio)?;
     let tone = Signal::of(&envelope, &keying, pitch_hz)?.tone;
     (tone.wpm < SLOW_WPM && keying.clear >= CERTAIN).then_some(tone)
 }
 
 /// Returns the strongest tone, if it may be keyed.
 pub(super) fn faint_tone(audio: &[f32]) -> Option<KeyedTone> {
-    let pitch_hz = carrier_pitch(audio);
-    let (envelope, keying) = Envelope::clearest(audio, pitch_hz)?;
-    let tone = Signal::from(&envelope, &keying, pitch_hz)?.tone;
+    let (pitch_hz, envelope, keying) = strongest(audio)?;
+    let tone = Signal::measured(&envelope, &keying, pitch_hz)?.tone;
     (tone.snr_db > FAINTEST_DB).then_some(tone)
 }
 
@@ -97,7 +100,7 @@ pub struct Gap {
 /// Returns the last gap between characters in 16 kHz audio. Every character before it is complete, whatever follows.
 /// None if no tone is keyed, or no character has ended.
 pub fn last_gap(audio: &[f32]) -> Option<Gap> {
-    let (envelope, keying) = Envelope::clearest(audio, carrier_pitch(audio))?;
+    let (_, envelope, keying) = strongest(audio)?;
     let dit = keying.dit().unwrap_or(DIT_S[1]);
     let between = |gap: &Range<usize>| gap.start > 0 && seconds(gap.len()) > CHARACTER_GAP * dit;
     let gap = keying.gaps().filter(between).last()?;
@@ -110,7 +113,7 @@ fn gap_within(audio: &[f32], window: usize) -> Gap {
         let cut = cut::pieces(audio, window).first().map_or(window, |piece| piece.end);
         Gap { samples: cut..cut, between_words: true }
     };
-    let Some((envelope, keying)) = Envelope::clearest(audio, carrier_pitch(audio)) else { return silence() };
+    let Some((_, envelope, keying)) = strongest(audio) else { return silence() };
     // The length of a gap that continues after the window is not known, unless it already is a word gap.
     let ends = |gap: &Range<usize>| gap.end < envelope.levels.len() || keying.is_between_words(gap.len());
     let from = |hop: usize| {

@@ -43,9 +43,10 @@ pub trait Reader: Send + Sync {
     /// Cuts audio into pieces, in order, each of at most its [`longest_piece`](Self::longest_piece).
     fn pieces(&self, audio: &[f32], window: usize) -> Vec<Piece>;
 
-    /// Returns the audio that a model with this window is given for a piece, at most a window of it.
-    fn prepared(&self, piece: &[f32], _window: usize) -> Vec<f32> {
-        piece.to_vec()
+    /// Returns the audio that a model with this window is given for a piece, at most a window of it; `None` if that is the piece
+    /// as it is.
+    fn prepared(&self, _piece: &[f32], _window: usize) -> Option<Vec<f32>> {
+        None
     }
 
     /// Returns the number of samples up to which every character is complete, whatever follows; `None` if none is.

@@ -18,7 +18,7 @@ pub(crate) struct AudioPiece {
     pub speech: Vec<Range<usize>>,
     /// Its samples.
     pub audio: Vec<f32>,
-    /// What the model is given instead of them.
+    /// Samples that the model is given instead of them.
     pub prepared: Option<Vec<f32>>,
     /// Whether it starts with a new word.
     pub begins_word: bool,

@@ -62,9 +62,9 @@ impl Reading {
         Ok(Self { reader, window: whisper.config.max_frames() * HOP })
     }
 
-    /// Returns the audio of a piece as its reader gives it to the model; `None` for speech, which is given as it is.
+    /// Returns the audio of a piece as its reader gives it to the model; `None` for what is given as it is.
     pub fn prepared(&self, piece: &[f32]) -> Option<Vec<f32>> {
-        self.reader.as_ref().map(|reader| reader.prepared(piece, self.window))
+        self.reader.as_ref().and_then(|reader| reader.prepared(piece, self.window))
     }
 
     /// Cuts audio into pieces that fit the model's window once they are [`prepared`](Self::prepared): those of its reader, or for

@@ -25,6 +25,23 @@ pub(crate) fn bundled(change: impl FnOnce(&mut PretrainedWhisper)) -> Transcribe
     Transcriber::new(whisper, &Device::flex(), TranscribeOptions::default()).expect("a transcriber")
 }
 
+/// Returns Morse audio with a speed in words per minute and a signal-to-noise ratio in decibels.
+pub(crate) fn sent(text: &str, wpm: f32, snr_db: f32, seed: u64) -> Vec<f32> {
+    let config = CwConfig {
+        text: CwText { fixed: vec![text.into()], ..CwText::default() },
+        wpm: [wpm; 2],
+        snr_db: [snr_db; 2],
+        pitch_hz: [500.0, 800.0],
+        farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
+        hand: CwHand { probability: 0.0, ..CwHand::default() },
+        duration_s: [1.0, 120.0],
+        clean: 0.0,
+        noise_only: 0.0,
+        ..CwConfig::default()
+    };
+    CwSynth::new(config, seed).expect("a synthesiser").sample(0).audio
+}
+
 /// An untrained multilingual model with a window of two seconds and timestamps.
 fn untrained() -> PretrainedWhisper {
     undertone_ops::seed(5);
@@ -242,19 +259,7 @@ fn slow_senders_are_read_with_the_spaces_between_their_words() {
     let transcriber = bundled(|_| {});
     let text = "THE WIND WAS COLD AND THE HOUSE WAS DARK";
     for (wpm, snr_db) in [(5.0, 30.0), (7.0, 10.0), (12.0, 10.0)] {
-        let config = CwConfig {
-            text: CwText { fixed: vec![text.into()], ..CwText::default() },
-            wpm: [wpm; 2],
-            snr_db: [snr_db; 2],
-            farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
-            hand: CwHand { probability: 0.0, ..CwHand::default() },
-            duration_s: [1.0, 120.0],
-            clean: 0.0,
-            noise_only: 0.0,
-            ..CwConfig::default()
-        };
-        let clip = CwSynth::new(config, 3).expect("a synthesiser").sample(0);
-        assert_eq!(transcriber.audio(&clip.audio), text, "{wpm}");
+        assert_eq!(transcriber.audio(&sent(text, wpm, snr_db, 3)), text, "{wpm}");
     }
 }
 

@@ -175,7 +175,7 @@ impl Transcriber {
         self.reading.pieces(audio)
     }
 
-    /// Transcribes samples that fit the window.
+    /// Transcribes a piece of audio.
     pub(crate) fn segment(&self, audio: &[f32], samples: Range<usize>, begins_word: bool) -> Segment {
         let piece = AudioPiece::read(&self.reading, audio, Piece { samples: samples.clone(), begins_word });
         let language = self.known_language();

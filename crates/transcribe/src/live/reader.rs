@@ -166,10 +166,9 @@ fn matching_prefix(given: &[char], read: &[char]) -> (usize, usize) {
 mod tests {
     use super::*;
     use crate::LiveTranscriber;
-    use crate::tests::bundled;
+    use crate::tests::{bundled, sent};
     use rayon::prelude::*;
     use std::path::Path;
-    use undertone_cw::{CwConfig, CwFarnsworth, CwHand, CwSynth, CwText};
     use undertone_data::clips::Clips;
     use undertone_data::records::RecordsConfig;
 
@@ -182,23 +181,6 @@ mod tests {
         let mut text: String = audio.chunks(block).map(|block| live.push(block)).collect();
         text.push_str(&live.finish());
         text.trim_start().to_owned()
-    }
-
-    /// Returns Morse audio with a speed in words per minute and a signal-to-noise ratio in decibels.
-    fn sent(text: &str, wpm: f32, snr_db: f32, seed: u64) -> Vec<f32> {
-        let config = CwConfig {
-            text: CwText { fixed: vec![text.into()], ..CwText::default() },
-            wpm: [wpm; 2],
-            snr_db: [snr_db; 2],
-            pitch_hz: [500.0, 800.0],
-            farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
-            hand: CwHand { probability: 0.0, ..CwHand::default() },
-            duration_s: [1.0, 120.0],
-            clean: 0.0,
-            noise_only: 0.0,
-            ..CwConfig::default()
-        };
-        CwSynth::new(config, seed).expect("a synthesiser").sample(0).audio
     }
 
     const MESSAGES: [&str; 3] = [
