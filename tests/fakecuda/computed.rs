@@ -53,12 +53,12 @@ impl Ran {
     }
 }
 
-/// By kernels without matrix units, by `mma.sync` and `ldmatrix`, and by `wmma`; values and gradients.
+/// By kernels without matrix units, by `mma.sync` and `ldmatrix`, by `wmma`, and by `wgmma`; values and gradients.
 #[test]
 fn operations_give_what_they_give_on_the_cpu() {
     let exact = "every_operation_gives_what_it_gives_on_the_cpu";
     let lower = "lower_precisions_are_near_where_the_device_has_them";
-    for (card, test) in [("l4", exact), ("a100", lower), ("t4", lower)] {
+    for (card, test) in [("l4", exact), ("a100", lower), ("t4", lower), ("h100", lower)] {
         let Some(machine) = Machine::with(card) else { return };
         machine.computing().operations(test).assert_sound();
     }

@@ -11,6 +11,8 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
+// Blocks run one after another, so that they can have the same memory. It is not poisoned in between.
+#define __shared__ static
 
 #define threadIdx (fakecuda::thread_index())
 #define blockIdx (fakecuda::block_index())
@@ -103,12 +105,20 @@ inline unsigned fakecuda_ballot(bool value, int line) {
 #define __all_sync(mask, value) (fakecuda_ballot(bool(value), __LINE__) == __activemask())
 #define __any_sync(mask, value) (fakecuda_ballot(bool(value), __LINE__) != 0)
 
+struct alignas(8) float2 { float x, y; };
+struct alignas(4) ushort2 { unsigned short x, y; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline ushort2 make_ushort2(unsigned short x, unsigned short y) { return {x, y}; }
+
+// Memory that a kernel declares has the lower half of its address.
 template <class T> unsigned __cvta_generic_to_shared(const T *address) {
-    return static_cast<unsigned>(reinterpret_cast<const char *>(address) - fakecuda::shared_memory());
+    if (fakecuda::shared_memory()) return static_cast<unsigned>(reinterpret_cast<const char *>(address) - fakecuda::shared_memory());
+    return static_cast<unsigned>(reinterpret_cast<uintptr_t>(address));
 }
 
 #include "half.hpp"
 #include "matrix.hpp"
+#include "hopper.hpp"
 
 // Generated source defines these names for itself.
 #define int64_t cubecl_int64_t

@@ -39,7 +39,7 @@ constexpr size_t STACK = 512 << 10;
 constexpr unsigned WARP = 32;
 constexpr unsigned MOST_THREADS = 1024;
 
-enum class Waits { no, block, warp, done };
+enum class Waits { no, block, warp, again, done };
 
 // A thread of a block.
 struct Thread {
@@ -125,6 +125,14 @@ FAKECUDA_OWN void wait(Waits what, int line) {
     acquired(meeting);
 }
 
+// Lets other threads go on, and then asks again.
+FAKECUDA_OWN void wait_and_ask_again() {
+    Thread *self = thread;
+    self->waits = Waits::again;
+    switch_to(scheduler_fiber);
+    swapcontext(&self->context, &scheduler);
+}
+
 // Shows `value` to the warp while `use` looks at what the others show.
 template <class T, class F>
 auto together(const T &value, int line, F use) {
@@ -176,11 +184,13 @@ FAKECUDA_OWN void run(Block &one) {
         for (unsigned n = 0; n < thread_count; n++) {
             Thread &each = one.threads[n];
             alive |= each.waits != Waits::done;
-            if (each.waits != Waits::no) continue;
-            ran = true;
+            if (each.waits != Waits::no && each.waits != Waits::again) continue;
+            each.waits = Waits::no;
             thread = &each;
             switch_to(each.fiber);
             swapcontext(&scheduler, &each.context);
+            // A thread that asks again has found nothing new.
+            ran |= each.waits != Waits::again;
         }
         if (!alive) return;
         bool went_on = let_go(Waits::block, 0, thread_count);

@@ -48,6 +48,18 @@ impl Tiled<'_> {
         let is_wide = SWIZZLE_BYTES.get(self.swizzle).is_some_and(|most| row > *most);
         is_wide.then_some("a box whose rows are wider than its swizzle")
     }
+
+    /// The map's bytes: `TiledMap` of `cpp/hopper.hpp`, which kernels computed on the CPU read.
+    fn encoded(&self) -> [u8; 128] {
+        let numbers = |values: &[u64], count| values.iter().copied().chain(std::iter::repeat(0)).take(count).collect();
+        let wide: [Vec<u64>; 3] = [vec![self.address as u64], numbers(self.sizes, 5), numbers(self.strides, 4)];
+        let mut bytes: Vec<u8> = wide.concat().iter().flat_map(|n| n.to_ne_bytes()).collect();
+        let window = self.window.iter().copied().chain(std::iter::repeat(0)).take(5);
+        bytes.extend(window.flat_map(u32::to_ne_bytes));
+        bytes.extend([ELEMENT_BYTES[self.kind] as u8, self.swizzle as u8, self.sizes.len() as u8]);
+        bytes.resize(128, 0);
+        bytes.try_into().expect("128 bytes")
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -67,32 +79,32 @@ extern "C" fn cuTensorMapEncodeTiled(
 ) -> Status {
     let mut driver = driver();
     let count = rank as usize;
+    // SAFETY: the caller gives as many numbers as the tensor has dimensions, and one stride fewer.
+    let tiled = |count: usize| unsafe {
+        Tiled {
+            kind: usize::try_from(kind).unwrap_or(usize::MAX),
+            address: address as usize,
+            sizes: std::slice::from_raw_parts(sizes, count),
+            strides: if count > 1 { std::slice::from_raw_parts(strides, count - 1) } else { &[] },
+            window: std::slice::from_raw_parts(window, count),
+            steps: std::slice::from_raw_parts(steps, count),
+            is_interleaved: interleave != 0,
+            swizzle: usize::try_from(swizzle).unwrap_or(usize::MAX),
+        }
+    };
     let problem = if driver.card.architecture() < 90 {
         Some("a card that has none")
     } else if !(1..=5).contains(&count) {
         Some("a rank that is not between 1 and 5")
     } else {
-        // SAFETY: the caller gives as many numbers as the tensor has dimensions, and one stride fewer.
-        let tiled = unsafe {
-            Tiled {
-                kind: usize::try_from(kind).unwrap_or(usize::MAX),
-                address: address as usize,
-                sizes: std::slice::from_raw_parts(sizes, count),
-                strides: if count > 1 { std::slice::from_raw_parts(strides, count - 1) } else { &[] },
-                window: std::slice::from_raw_parts(window, count),
-                steps: std::slice::from_raw_parts(steps, count),
-                is_interleaved: interleave != 0,
-                swizzle: usize::try_from(swizzle).unwrap_or(usize::MAX),
-            }
-        };
-        tiled.problem()
+        tiled(count).problem()
     };
     if let Some(problem) = problem {
         driver.problem(format!("a tensor map is asked for with {problem}"));
         return INVALID_VALUE;
     }
     // SAFETY: the caller provides memory for a map.
-    unsafe { map.write([0; 128]) };
+    unsafe { map.write(tiled(count).encoded()) };
     SUCCESS
 }
 

@@ -13,9 +13,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 /// Headers that a kernel's source is compiled with, by file name.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("kernel.hpp", include_str!("../../cpp/kernel.hpp")),
     ("cuda.hpp", include_str!("../../cpp/cuda.hpp")),
+    ("hopper.hpp", include_str!("../../cpp/hopper.hpp")),
     ("half.hpp", include_str!("../../cpp/half.hpp")),
     ("matrix.hpp", include_str!("../../cpp/matrix.hpp")),
 ];

@@ -70,10 +70,19 @@ fn call(text: &str) -> Option<(String, usize)> {
     }
     let quoted = text[open..].find('"')? + open + 1;
     let closed = text[quoted..].find('"')? + quoted;
-    let instruction: String = text[quoted..closed].chars().take_while(|c| !c.is_whitespace()).collect();
+    let instruction = main_instruction(&text[quoted..closed]).split([';', ' ', '\t']).next()?;
     let name: String = instruction.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
     let (operands, end) = operands(&text[closed + 1..])?;
     Some((format!("ptx_{name}({})", operands.join(", ")), closed + 1 + end))
+}
+
+/// Returns assembly from its first instruction on that does more than prepare a predicate: `{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma…`.
+fn main_instruction(text: &str) -> &str {
+    let mut rest = text.trim_start_matches(['{', ' ']);
+    while [".reg", "setp"].iter().any(|start| rest.starts_with(start)) {
+        rest = rest.split_once(';').map_or("", |(_, rest)| rest.trim_start());
+    }
+    rest
 }
 
 /// Returns the expressions in `: "=f"(a) : "f"(b), "f"(c) : "memory")`, and the length up to the end in bytes.
@@ -110,6 +119,8 @@ mod tests {
         let text = "asm volatile(\"mma.sync.aligned.k16 {%0}, {%1};\" : \"=f\"(r.i_0) : \"r\"(a[0]), \"f\"(f(b)) : \"memory\");x";
         assert_eq!(assembly_as_calls(text), "ptx_mma_sync_aligned_k16(r.i_0, a[0], f(b));x");
         assert_eq!(assembly_as_calls("int plasma = asm_1;"), "int plasma = asm_1;");
+        let text = "asm volatile(\"{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.k16 {%0, \"\n\"%1}, %2, p;}\" : \"+f\"(s[0]) : \"n\"(!A));";
+        assert_eq!(assembly_as_calls(text), "ptx_wgmma_k16(s[0], !A);");
     }
 
     #[test]

@@ -1,78 +1,29 @@
-//! Products of half-precision matrices on matrix units, for CUDA cards since compute capability 8.0: f32 sums, factors in either layout, and
+//! Products of half-precision matrices on matrix units, for CUDA cards since compute capability 7.5: f32 sums, factors in either layout, and
 //! sums over many numbers split among cubes.
 //!
 //! A cube computes a tile of the product, each of its planes a part of it. While it multiplies one slice of the factors in shared memory, it
-//! reads the next one from the card's memory into registers.
+//! reads the next one from the card's memory into registers. Cards of compute capability 9.0 have a [kernel](warpgroup) of their own for all but
+//! narrow products.
 
 mod kernel;
+mod launch;
+mod matrices;
 mod slices;
 mod tile;
+mod warpgroup;
 
 use crate::cube::fragments::{LANES, has_fragments};
 use crate::cube::launch::{element, empty, wide_grid};
-use burn::backend::TensorMetadata;
 use burn::tensor::DType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use kernel::{SizesLaunch, product_of_tiles, sum_of_shares};
-use tile::{DEPTH, Tile, WIDTH, shares};
-
-/// A factor or product as a batch of matrices.
-struct Matrices {
-    batch: usize,
-    rows: usize,
-    columns: usize,
-    /// Whether neighbours in a row are neighbours in memory, not those in a column.
-    by_rows: bool,
-    /// Distance of rows, or of columns, in numbers.
-    pitch: usize,
-    /// Distance of matrices, in numbers.
-    distance: usize,
-}
-
-impl Matrices {
-    /// `None` if the matrices are not at equal distances, or have neighbours in neither direction.
-    fn of(x: &CubeTensor) -> Option<Self> {
-        let (shape, strides) = (x.shape(), x.meta.strides());
-        let last = shape.num_dims().checked_sub(1)?;
-        let [rows, columns] = [shape[last.checked_sub(1)?], shape[last]];
-        let (mut batch, mut distance) = (1, 0);
-        for axis in (0..last - 1).rev().filter(|axis| shape[*axis] > 1) {
-            if batch == 1 {
-                distance = strides[axis];
-            } else if strides[axis] != batch * distance {
-                return None;
-            }
-            batch *= shape[axis];
-        }
-        let by_rows = strides[last] == 1 || columns == 1;
-        if !by_rows && strides[last - 1] != 1 {
-            return None;
-        }
-        let pitch = if by_rows { strides[last - 1] } else { strides[last] };
-        Some(Self { batch, rows, columns, by_rows, pitch, distance })
-    }
-
-    /// Length of what is contiguous: rows or columns.
-    fn along(&self) -> usize {
-        if self.by_rows { self.columns } else { self.rows }
-    }
-
-    /// Whether the last vector of a row or column reaches beyond it.
-    fn is_ragged(&self) -> bool {
-        !self.along().is_multiple_of(WIDTH)
-    }
-
-    /// Whether vectors of 16 bytes can be read along rows or columns.
-    fn is_aligned(&self, x: &CubeTensor) -> bool {
-        let offset = x.handle.offset_start.unwrap_or(0);
-        // The last vector of a row reaches into the space between rows, if there is any.
-        let fits = self.pitch >= self.along().next_multiple_of(WIDTH);
-        fits && [self.pitch, self.distance].iter().all(|d| d.is_multiple_of(WIDTH)) && offset.is_multiple_of(16)
-    }
-}
+use launch::Launch;
+use matrices::Matrices;
+use tile::{DEPTH, RESIDENT, Tile, WIDTH, shares};
+use warpgroup::Warpgroup;
 
 /// Numbers that are added to a product.
 #[derive(Clone, Copy, Default)]
@@ -97,11 +48,15 @@ pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, bas
     if left.batch > usize::from(u16::MAX) || u32::try_from(y.meta.num_elements()).is_err() {
         return false;
     }
-    let tile = Tile::of(left.rows, right.columns);
-    let tiles = left.rows.div_ceil(tile.rows) * right.columns.div_ceil(tile.columns) * left.batch;
+    let warpgroup = Warpgroup::of(client.properties(), [&left, &right], [lhs.dtype, y.dtype]);
+    let (tile, depth, resident) = match &warpgroup {
+        Some(_) => (warpgroup::TILE, warpgroup::DEPTH, warpgroup::RESIDENT),
+        None => (Tile::of(left.rows, right.columns), DEPTH, RESIDENT),
+    };
+    let count = left.rows.div_ceil(tile.rows) * right.columns.div_ceil(tile.columns);
     let multiprocessors = client.properties().hardware.num_streaming_multiprocessors.map_or(32, |n| n as usize);
-    let shares = shares(left.columns, tiles, multiprocessors);
-    let share = left.columns.div_ceil(shares).next_multiple_of(DEPTH);
+    let shares = shares(left.columns, count * left.batch, resident * multiprocessors);
+    let share = left.columns.div_ceil(shares).next_multiple_of(depth);
     let shares = left.columns.div_ceil(share);
     let base_pitch = match base.map(Matrices::of) {
         None => 0,
@@ -122,58 +77,76 @@ pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, bas
     let pairs = [right.columns, y_pitch, y_batch, base_pitch].iter().all(|n| n.is_multiple_of(2))
         && starts_at_pair(target)
         && base.is_none_or(starts_at_pair);
-    let sizes = SizesLaunch::new(
-        left.rows,
-        right.columns,
-        left.columns,
-        share,
-        left.pitch / WIDTH,
-        right.pitch / WIDTH,
-        y_pitch,
-        base_pitch,
-        left.distance / WIDTH,
-        right.distance / WIDTH,
-        y_batch,
-    );
-    let count = left.rows.div_ceil(tile.rows) * right.columns.div_ceil(tile.columns);
-    let cubes = CubeCount::Static(count as u32, shares as u32, left.batch as u32);
     // Without a bias or base any tensor will do, because it is not read.
-    let base = base.unwrap_or(target).clone();
     let added = bias.cloned().map_or_else(|| empty(lhs, [1]), into_contiguous);
-    let (of_product, of_base) = (bias.is_some() && partial.is_none(), base_pitch > 0);
-    let [a, b, c] = [lhs, rhs, target].map(|x| x.clone().into_tensor_arg());
-    let units = CubeDim::new_2d(LANES as u32, tile.planes() as u32);
-    let (low, out) = (element(lhs.dtype), element(target.dtype));
-    let width = if pairs { 2 } else { 1 };
-    product_of_tiles::launch(
-        &client,
-        cubes,
-        units,
-        WIDTH,
-        2,
-        width,
-        a,
-        b,
-        added.clone().into_tensor_arg(),
-        base.into_tensor_arg(),
-        c,
-        sizes,
-        tile,
-        [left.by_rows, right.by_rows],
-        [left.is_ragged(), right.is_ragged()],
-        [of_product, of_base],
-        low,
-        out,
-    );
+    let launch = Launch {
+        lhs,
+        rhs,
+        bias: &added,
+        base: base.unwrap_or(target),
+        y: target,
+        left: &left,
+        right: &right,
+        cubes: [count, shares, left.batch],
+        share,
+        y_pitch,
+        y_batch,
+        base_pitch,
+        adds: [bias.is_some() && partial.is_none(), base_pitch > 0],
+        pairs,
+    };
+    match warpgroup {
+        Some(warpgroup) => warpgroup.launch(&launch),
+        None => launch_fragments(&launch, tile),
+    }
     if let Some(partial) = partial {
         add_shares(&partial, bias.is_some(), added, y, &product);
     }
     true
 }
 
+/// Launches the kernel that multiplies fragments.
+fn launch_fragments(launch: &Launch, tile: Tile) {
+    let Launch { left, right, .. } = launch;
+    let sizes = SizesLaunch::new(
+        left.rows,
+        right.columns,
+        left.columns,
+        launch.share,
+        left.pitch / WIDTH,
+        right.pitch / WIDTH,
+        launch.y_pitch,
+        launch.base_pitch,
+        left.distance / WIDTH,
+        right.distance / WIDTH,
+        launch.y_batch,
+    );
+    let tensor = |x: &CubeTensor| x.clone().into_tensor_arg();
+    product_of_tiles::launch(
+        &launch.lhs.client,
+        launch.cube_count(),
+        CubeDim::new_2d(LANES as u32, tile.planes() as u32),
+        WIDTH,
+        2,
+        if launch.pairs { 2 } else { 1 },
+        tensor(launch.lhs),
+        tensor(launch.rhs),
+        tensor(launch.bias),
+        tensor(launch.base),
+        tensor(launch.y),
+        sizes,
+        tile,
+        [left.by_rows, right.by_rows],
+        [left.is_ragged(), right.is_ragged()],
+        launch.adds,
+        element(launch.lhs.dtype),
+        element(launch.y.dtype),
+    );
+}
+
 /// Writes the sums of shares, `[shares, batch, rows, columns]`, to `y`, plus a bias if there is one.
 fn add_shares(partial: &CubeTensor, biased: bool, bias: CubeTensor, y: &CubeTensor, product: &Matrices) {
-    let (shares, numbers) = (partial.shape()[0], y.meta.num_elements());
+    let (shares, numbers) = (partial.meta.shape()[0], y.meta.num_elements());
     let (cubes, units) = wide_grid(&y.client, numbers);
     let [from, to] = [partial, y].map(|x| x.clone().into_tensor_arg());
     let Matrices { rows, columns, pitch, distance, .. } = *product;
