@@ -99,8 +99,8 @@ pub const CASES: &[Case] = &[
             run(embedding(weight.clone(), ids), move |g| vec![gradient(&weight, g)])
         },
     },
-    Case { name: "`conv1d`", cpu: KERNEL, run: |device| convolution(device, 1) },
-    Case { name: "`conv1d`, stride 2", cpu: KERNEL, run: |device| convolution(device, 2) },
+    Case { name: "`conv1d`", cpu: KERNEL, run: |device| convolution(device, [33, 48], 1) },
+    Case { name: "`conv1d`, stride 2", cpu: KERNEL, run: |device| convolution(device, [33, 48], 2) },
     Case { name: "`attention`", cpu: KERNEL, run: |device| attends(device, [37, 37], |options| options) },
     Case {
         name: "`attention`, causal",
@@ -274,17 +274,18 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-fn convolution(device: &Device, stride: usize) -> Run {
-    let (x, weight) = (leaf::<3>(1, [2, 33, 20], 1.0, device), leaf::<3>(2, [48, 20, 3], 0.3, device));
-    let bias = leaf::<1>(3, [48], 1.0, device);
+/// A convolution of 20 channels at so many positions to others.
+fn convolution(device: &Device, [time, channels]: [usize; 2], stride: usize) -> Run {
+    let (x, weight) = (leaf::<3>(1, [2, time, 20], 1.0, device), leaf::<3>(2, [channels, 20, 3], 0.3, device));
+    let bias = leaf::<1>(3, [channels], 1.0, device);
     let y = conv1d(x.clone(), weight.clone(), bias.clone(), stride, 1);
     run(y, move |g| vec![gradient(&x, g), gradient(&weight, g), gradient(&bias, g)])
 }
 
 /// Operations on more numbers than a tile of their kernels has: attention with so many scores that half precision always computes it on
-/// matrix units, of keys that are read four at a time, and one at a time; heads as wide as Whisper's; and products of which a weight's gradient
+/// matrix units, of keys that are read four at a time, and one at a time; heads as wide as Whisper's; and products, one of a convolution, of which a weight's gradient
 /// is split among cubes, with a narrow one and one of an odd width.
-pub const LARGE: [Case; 9] = [
+pub const LARGE: [Case; 10] = [
     Case {
         name: "`attention`, many scores",
         cpu: KERNEL,
@@ -311,6 +312,7 @@ pub const LARGE: [Case; 9] = [
             heads_attend(device, [70, 130], [2, 64], with)
         },
     },
+    Case { name: "`conv1d`, many positions", cpu: KERNEL, run: |device| convolution(device, [700, 72], 1) },
     Case { name: "`linear`, many rows", cpu: KERNEL, run: |device| maps(device, [72, 136]) },
     Case { name: "`linear`, many rows, to a narrow one", cpu: KERNEL, run: |device| maps(device, [168, 24]) },
     Case { name: "`linear`, many rows, to an odd width", cpu: KERNEL, run: |device| maps(device, [72, 37]) },

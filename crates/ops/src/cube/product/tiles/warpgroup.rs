@@ -39,7 +39,6 @@ const ACROSS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Warpgroup {
     low: DType,
-    out: DType,
     /// Whether neighbours in a factor's memory belong to the same sum.
     along_sums: [bool; 2],
 }
@@ -58,13 +57,14 @@ impl Warpgroup {
         let in_range = sizes.iter().all(|size| i32::try_from(*size).is_ok());
         let is_known = out == DType::F32 || out == low;
         let along_sums = [left.by_rows, !right.by_rows];
-        (has_it && fills_tiles && apart && in_range && is_known).then_some(Self { low, out, along_sums })
+        (has_it && fills_tiles && apart && in_range && is_known).then_some(Self { low, along_sums })
     }
 
     /// Launches the kernel.
     pub fn launch(self, launch: &Launch) {
         let Launch { left, right, .. } = launch;
-        let kernel = WarpgroupProduct { kind: self, adds: launch.adds, pairs: launch.pairs };
+        let wide = launch.y.dtype == DType::F32;
+        let kernel = WarpgroupProduct { kind: self, adds: launch.adds, pairs: launch.pairs, wide };
         let sizes =
             [left.rows, right.columns, left.columns, launch.share, launch.y_pitch, launch.y_batch, launch.base_pitch];
         let sizes: Vec<u64> = sizes.iter().map(|size| *size as u64).collect();
@@ -117,18 +117,20 @@ struct WarpgroupProduct {
     adds: [bool; 2],
     /// Whether it writes pairs.
     pairs: bool,
+    /// Whether it writes f32, as shares of sums always are.
+    wide: bool,
 }
 
 impl WarpgroupProduct {
     fn text(&self) -> String {
-        let Warpgroup { low, out, along_sums } = self.kind;
+        let Warpgroup { low, along_sums } = self.kind;
         let flags = [
             ("LEFT_ALONG_SUMS", along_sums[0]),
             ("RIGHT_ALONG_SUMS", along_sums[1]),
             ("ADDS_BIAS", self.adds[0]),
             ("ADDS_BASE", self.adds[1]),
             ("PAIRS", self.pairs),
-            ("WIDE", out == DType::F32),
+            ("WIDE", self.wide),
         ];
         let mut text: String =
             flags.iter().map(|(name, flag)| format!("#define {name} {}\n", u8::from(*flag))).collect();
