@@ -81,18 +81,41 @@ template <class T> FAKECUDA_OWN float factor(uint64_t descriptor, int line, int 
     return static_cast<float>(number);
 }
 
-// Adds 16 products to each of a thread's 64 sums of a tile of 64 × 128. The sums, which are neighbours in memory, come before the descriptors.
-template <class T, class... A> FAKECUDA_OWN void multiply(A &&...operands) {
-    const auto all = std::forward_as_tuple(operands...);
-    static_assert(sizeof...(A) == 68);
-    float *const sums = &std::get<0>(all);
-    const uint64_t left = std::get<64>(all), right = std::get<65>(all);
-    const bool left_across = std::get<66>(all), right_across = std::get<67>(all);
+// Adds 16 products to each of a thread's sums of a tile of 64 × `2 COUNT`, or writes them. `left` gives a left factor by row and place.
+template <class T, int COUNT, class L> FAKECUDA_OWN void multiply(float *sums, L left, uint64_t right, bool across, bool adds) {
     const int warp = thread->number / WARP % 4;
-    for (int n = 0; n < 64; n++) {
-        const int row = 16 * warp + own_lane() / 4 + n / 2 % 2 * 8, column = n / 4 * 8 + own_lane() % 4 * 2 + n % 2;
-        for (int k = 0; k < 16; k++) sums[n] += factor<T>(left, row, k, left_across) * factor<T>(right, column, k, right_across);
+    for (int n = 0; n < COUNT; n++) {
+        const int half = n / 2 % 2, row = 16 * warp + own_lane() / 4 + 8 * half, column = n / 4 * 8 + own_lane() % 4 * 2 + n % 2;
+        float sum = adds ? sums[n] : 0.0f;
+        for (int k = 0; k < 16; k++) sum += left(row, half, k) * factor<T>(right, column, k, across);
+        sums[n] = sum;
     }
+}
+
+// The instruction with its operands in order: sums, which are neighbours in memory, descriptors, and which factors are across.
+template <class T, int COUNT, class... A> void multiply_boxes(A &&...operands) {
+    const auto all = std::forward_as_tuple(operands...);
+    const uint64_t left = std::get<COUNT>(all);
+    const bool across = std::get<COUNT + 2>(all);
+    const auto of_row = [&](int row, int, int k) { return factor<T>(left, row, k, across); };
+    multiply<T, COUNT>(&std::get<0>(all), of_row, std::get<COUNT + 1>(all), std::get<COUNT + 3>(all), std::get<COUNT + 4>(all));
+}
+
+// The same, with the left factor in four registers.
+template <class T, int COUNT, class... A> void multiply_registers(A &&...operands) {
+    const auto all = std::forward_as_tuple(operands...);
+    struct Left { uint32_t pairs[4]; };
+    const Left own = {{std::get<COUNT>(all), std::get<COUNT + 1>(all), std::get<COUNT + 2>(all), std::get<COUNT + 3>(all)}};
+    // The four lanes that have a row have two of every eight numbers each.
+    struct Rows { float numbers[2][16]; };
+    const Rows rows = together(own, 0, [](auto of) {
+        Rows found;
+        for (int half = 0; half < 2; half++)
+            for (int k = 0; k < 16; k++) found.numbers[half][k] = as<T>(of(own_lane() / 4 * 4 + k % 8 / 2).pairs[k / 8 * 2 + half], k % 2);
+        return found;
+    });
+    const auto of_row = [&](int, int half, int k) { return rows.numbers[half][k]; };
+    multiply<T, COUNT>(&std::get<0>(all), of_row, std::get<COUNT + 4>(all), std::get<COUNT + 5>(all), std::get<COUNT + 6>(all));
 }
 
 } // namespace fakecuda
@@ -116,13 +139,21 @@ inline void ptx_fence_proxy_async_shared__cta() {}
 inline void ptx_wgmma_fence_sync_aligned() {}
 inline void ptx_wgmma_commit_group_sync_aligned() {}
 inline void ptx_wgmma_wait_group_sync_aligned() {}
-template <class... A> void ptx_wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16(A &&...operands) {
-    fakecuda::multiply<__nv_bfloat16>(operands...);
-}
-template <class... A> void ptx_wgmma_mma_async_sync_aligned_m64n128k16_f32_f16_f16(A &&...operands) {
-    fakecuda::multiply<__half>(operands...);
-}
+#define FAKECUDA_WGMMA(LOW, T) \
+    template <class... A> void ptx_wgmma_mma_async_sync_aligned_m64n128k16_f32_##LOW##_##LOW(A &&...operands) { \
+        fakecuda::multiply_boxes<T, 64>(operands...); \
+    } \
+    template <class... A> void ptx_wgmma_mma_async_sync_aligned_m64n64k16_f32_##LOW##_##LOW(A &&...operands) { \
+        if constexpr (sizeof...(A) == 37) fakecuda::multiply_boxes<T, 32>(operands...); \
+        else fakecuda::multiply_registers<T, 32>(operands...); \
+    }
+FAKECUDA_WGMMA(bf16, __nv_bfloat16)
+FAKECUDA_WGMMA(f16, __half)
+#undef FAKECUDA_WGMMA
 inline void ptx_cvt_rn_bf16x2_f32(uint32_t &pair, float high, float low) {
     pair = __nv_bfloat16(low).bits | uint32_t(__nv_bfloat16(high).bits) << 16;
 }
 inline void ptx_cvt_rn_f16x2_f32(uint32_t &pair, float high, float low) { pair = __half(low).bits | uint32_t(__half(high).bits) << 16; }
+inline void ptx_cvt_f32_bf16(float &number, uint16_t bits) { number = fakecuda::as<__nv_bfloat16>(bits, 0); }
+inline void ptx_cvt_f32_f16(float &number, uint16_t bits) { number = fakecuda::as<__half>(bits, 0); }
+inline void ptx_ex2_approx_ftz_f32(float &y, float x) { y = std::exp2(x); }

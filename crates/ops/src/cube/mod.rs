@@ -22,6 +22,7 @@ mod product;
 mod softmax;
 mod step;
 mod sum;
+mod warpgroup;
 
 pub(crate) use attention::Attention;
 pub(crate) use cast::cast_all;

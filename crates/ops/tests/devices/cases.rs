@@ -285,7 +285,7 @@ fn convolution(device: &Device, [time, channels]: [usize; 2], stride: usize) -> 
 /// Operations on more numbers than a tile of their kernels has: attention with so many scores that half precision always computes it on
 /// matrix units, of keys that are read four at a time, and one at a time; heads as wide as Whisper's; and products, one of a convolution, of which a weight's gradient
 /// is split among cubes, with a narrow one and one of an odd width.
-pub const LARGE: [Case; 10] = [
+pub const LARGE: [Case; 11] = [
     Case {
         name: "`attention`, many scores",
         cpu: KERNEL,
@@ -295,6 +295,11 @@ pub const LARGE: [Case; 10] = [
         name: "`attention`, many scores, causal",
         cpu: KERNEL,
         run: |device| attends(device, [261, 263], AttentionOptions::causal),
+    },
+    Case {
+        name: "`attention`, many scores, wide heads",
+        cpu: KERNEL,
+        run: |device| heads_attend(device, [258, 264], [2, 64], |options| options),
     },
     Case {
         name: "`attention`, wide heads",

@@ -2,11 +2,13 @@
 //!
 //! A plane of a cube holds 16 rows, of queries or of keys, as fragments in its registers, and the cube iterates over the rows of the other
 //! side, of which 64 are in shared memory at a time. Scores, weights and their gradients are f32 numbers in the registers that
-//! `mma.sync` leaves them in, which are also those that the next product takes its left factor from.
+//! `mma.sync` leaves them in, which are also those that the next product takes its left factor from. On cards with warpgroups their [kernels](warpgroup)
+//! compute attention without a mask and without dropout, as Whisper's encoder has it.
 
 mod backward;
 mod forward;
 mod parts;
+mod warpgroup;
 
 use super::dropout::Drop;
 use super::fragments::{LANES, has_fragments};
@@ -52,6 +54,10 @@ impl Flash {
         if query.meta.num_elements() * key.meta.num_elements() == 0 {
             return [out, sums].map(zeros);
         }
+        if warpgroup::takes(self, [&query, &key]) {
+            warpgroup::forward(self.dtype, [&query, &key, &value], [&out, &sums]);
+            return [out, sums];
+        }
         let client = query.client.clone();
         let call = self.call(&query, &key);
         let [q, k, v, m] = [query, key, value, into_contiguous(padding)].map(CubeTensor::into_tensor_arg);
@@ -77,6 +83,12 @@ impl Flash {
         let [d_key, d_value] = [(); 2].map(|()| empty(&query, [batch, keys, heads * d_head]));
         if query.meta.num_elements() * key.meta.num_elements() == 0 {
             return [d_query, d_key, d_value].map(zeros);
+        }
+        if warpgroup::takes(self, [&query, &key]) {
+            let factors = [&query, &key, &value];
+            warpgroup::backward_query(self.dtype, factors, [&out, &sums, &d_out], [&d_query, &deltas], scale);
+            warpgroup::backward_key_value(self.dtype, factors, [&sums, &d_out, &deltas], [&d_key, &d_value]);
+            return [d_query, d_key, d_value];
         }
         let (client, padding) = (query.client.clone(), into_contiguous(padding));
         let arg = |x: &CubeTensor| x.clone().into_tensor_arg();

@@ -227,12 +227,12 @@ fn plus<P: Size, Q: Size>(
     sums
 }
 
-/// Adds shares, `[shares, batch, rows, columns]`, in order.
+/// Adds shares, `[shares, batch, rows, columns]`, in order. Sizes and distances are in vectors, but for the number of rows.
 #[cube(launch)]
-pub(super) fn sum_of_shares<O: Numeric>(
-    from: &Tensor<f32>,
-    bias: &Tensor<f32>,
-    to: &mut Tensor<O>,
+pub(super) fn sum_of_shares<O: Numeric, N: Size>(
+    from: &Tensor<Vector<f32, N>>,
+    bias: &Tensor<Vector<f32, N>>,
+    to: &mut Tensor<Vector<O, N>>,
     numbers: usize,
     shares: usize,
     rows: usize,
@@ -252,7 +252,7 @@ pub(super) fn sum_of_shares<O: Numeric>(
         if biased {
             sum += bias[column];
         }
-        to[row / rows * distance + row % rows * pitch + column] = O::cast_from(sum);
+        to[row / rows * distance + row % rows * pitch + column] = Vector::cast_from(sum);
         at += wide_stride();
     }
 }

@@ -2,8 +2,8 @@
 //! sums over many numbers split among cubes.
 //!
 //! A cube computes a tile of the product, each of its planes a part of it. While it multiplies one slice of the factors in shared memory, it
-//! reads the next one from the card's memory into registers. Cards of compute capability 9.0 have a [kernel](warpgroup) of their own for all but
-//! narrow products.
+//! reads the next one from the card's memory into registers. Cards with warpgroups have a [kernel](warpgroup) of their own for all but narrow
+//! products.
 
 mod kernel;
 mod launch;
@@ -22,8 +22,7 @@ use burn_cubecl::tensor::CubeTensor;
 use kernel::{SizesLaunch, product_of_tiles, sum_of_shares};
 use launch::Launch;
 use matrices::Matrices;
-use tile::{DEPTH, RESIDENT, Tile, WIDTH, shares};
-use warpgroup::Warpgroup;
+use tile::{DEPTH, LEAST_SHARE, RESIDENT, Tile, WIDTH, shares};
 
 /// Numbers that are added to a product.
 #[derive(Clone, Copy, Default)]
@@ -48,14 +47,14 @@ pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, bas
     if left.batch > usize::from(u16::MAX) || u32::try_from(y.meta.num_elements()).is_err() {
         return false;
     }
-    let warpgroup = Warpgroup::of(client.properties(), [&left, &right], [lhs.dtype, y.dtype]);
-    let (tile, depth, resident) = match &warpgroup {
-        Some(_) => (warpgroup::TILE, warpgroup::DEPTH, warpgroup::RESIDENT),
-        None => (Tile::of(left.rows, right.columns), DEPTH, RESIDENT),
+    let on_warpgroups = warpgroup::takes(client.properties(), [&left, &right], [lhs.dtype, y.dtype]);
+    let (tile, depth, least, resident) = match on_warpgroups {
+        true => (warpgroup::TILE, warpgroup::DEPTH, warpgroup::LEAST_SHARE, warpgroup::RESIDENT),
+        false => (Tile::of(left.rows, right.columns), DEPTH, LEAST_SHARE, RESIDENT),
     };
     let count = left.rows.div_ceil(tile.rows) * right.columns.div_ceil(tile.columns);
     let multiprocessors = client.properties().hardware.num_streaming_multiprocessors.map_or(32, |n| n as usize);
-    let shares = shares(left.columns, count * left.batch, resident * multiprocessors);
+    let shares = shares(left.columns, least, count * left.batch, resident * multiprocessors);
     let share = left.columns.div_ceil(shares).next_multiple_of(depth);
     let shares = left.columns.div_ceil(share);
     let base_pitch = match base.map(Matrices::of) {
@@ -95,9 +94,9 @@ pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, bas
         adds: [bias.is_some() && partial.is_none(), base_pitch > 0],
         pairs,
     };
-    match warpgroup {
-        Some(warpgroup) => warpgroup.launch(&launch),
-        None => launch_fragments(&launch, tile),
+    match on_warpgroups {
+        true => warpgroup::launch(&launch),
+        false => launch_fragments(&launch, tile),
     }
     if let Some(partial) = partial {
         add_shares(&partial, bias.is_some(), added, y, &product);
@@ -147,11 +146,15 @@ fn launch_fragments(launch: &Launch, tile: Tile) {
 /// Writes the sums of shares, `[shares, batch, rows, columns]`, to `y`, plus a bias if there is one.
 fn add_shares(partial: &CubeTensor, biased: bool, bias: CubeTensor, y: &CubeTensor, product: &Matrices) {
     let (shares, numbers) = (partial.meta.shape()[0], y.meta.num_elements());
-    let (cubes, units) = wide_grid(&y.client, numbers);
-    let [from, to] = [partial, y].map(|x| x.clone().into_tensor_arg());
     let Matrices { rows, columns, pitch, distance, .. } = *product;
+    let is_whole = [columns, pitch, distance].iter().all(|n| n.is_multiple_of(4))
+        && [&bias, y].iter().all(|x| x.handle.offset_start.unwrap_or(0).is_multiple_of(16));
+    let width = if is_whole { 4 } else { 1 };
+    let (cubes, units) = wide_grid(&y.client, numbers / width);
+    let [from, to] = [partial, y].map(|x| x.clone().into_tensor_arg());
     let (bias, out) = (bias.into_tensor_arg(), element(y.dtype));
+    let [numbers, columns, pitch, distance] = [numbers, columns, pitch, distance].map(|n| n / width);
     sum_of_shares::launch(
-        &y.client, cubes, units, from, bias, to, numbers, shares, rows, columns, pitch, distance, biased, out,
+        &y.client, cubes, units, width, from, bias, to, numbers, shares, rows, columns, pitch, distance, biased, out,
     );
 }

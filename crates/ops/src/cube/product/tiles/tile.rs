@@ -49,9 +49,9 @@ impl Tile {
 /// Cubes of the kernel that a multiprocessor should have.
 pub(super) const RESIDENT: usize = 2;
 
-/// Among how many cubes each sum is split, so that there are at most so many `cubes`, or one for each tile.
-pub(super) fn shares(depth: usize, tiles: usize, cubes: usize) -> usize {
-    (cubes / tiles.max(1)).clamp(1, (depth / LEAST_SHARE).max(1))
+/// Among how many cubes each sum is split, so that there are at most so many `cubes`, or one for each tile, and each has `least` numbers.
+pub(super) fn shares(depth: usize, least: usize, tiles: usize, cubes: usize) -> usize {
+    (cubes / tiles.max(1)).clamp(1, (depth / least).max(1))
 }
 
 /// Vectors of a line of a tile in shared memory: one more than there are, so that eight lines lie in different banks.
@@ -88,6 +88,6 @@ mod tests {
     #[test]
     fn long_sums_are_split_where_there_are_few_tiles() {
         // A weight's gradient, an activation, and a short sum.
-        assert_eq!([shares(24_000, 36, 264), shares(768, 1128, 264), shares(96, 1, 264)], [7, 1, 1]);
+        assert_eq!([shares(24_000, 256, 36, 264), shares(768, 256, 1128, 264), shares(96, 256, 1, 264)], [7, 1, 1]);
     }
 }

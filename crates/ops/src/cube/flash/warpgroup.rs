@@ -1,0 +1,108 @@
+//! Attention by warpgroups.
+
+use super::Flash;
+use crate::cube::warpgroup::{Boxes, Kernel, Parameter, ROW, has_warpgroups};
+use burn::backend::TensorMetadata;
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+
+// Names of the kernels.
+const FORWARD: &str = "warpgroup_flash_forward";
+const BACKWARD_QUERY: &str = "warpgroup_flash_backward_query";
+const BACKWARD_KEY_VALUE: &str = "warpgroup_flash_backward_key_value";
+/// Rows of a cube, and of a box.
+const ROWS: usize = 64;
+
+/// Whether the kernels compute it: the device has warpgroups, heads are as wide as Whisper's, and nothing is hidden or dropped.
+pub(super) fn takes(call: &Flash, [query, key]: [&CubeTensor; 2]) -> bool {
+    let [batch, heads, queries, d_head] = query.shape().dims();
+    let keys = key.shape()[2];
+    let in_range = [batch, heads].iter().all(|count| u16::try_from(*count).is_ok())
+        && [queries, keys].iter().all(|count| i32::try_from(*count * heads * d_head).is_ok());
+    has_warpgroups(query.client.properties())
+        && d_head == ROW
+        && !call.causal
+        && !call.padded
+        && call.drop.is_none()
+        && in_range
+}
+
+/// Writes the output, `[batch, queries, heads · 64]`, and the logarithm of each query's sum of exponentials.
+pub(super) fn forward(dtype: DType, [query, key, value]: [&CubeTensor; 3], [out, sums]: [&CubeTensor; 2]) {
+    let parameters =
+        [boxes(key), boxes(value), Parameter::Read(query), Parameter::Written(out), Parameter::Written(sums)];
+    launch(FORWARD, dtype, &parameters, [query, key], query, 1.0);
+}
+
+/// Writes the gradient of queries before they were multiplied by `scale`, and the deltas.
+pub(super) fn backward_query(
+    dtype: DType,
+    [query, key, value]: [&CubeTensor; 3],
+    [out, sums, d_out]: [&CubeTensor; 3],
+    [d_query, deltas]: [&CubeTensor; 2],
+    scale: f32,
+) {
+    let parameters = [
+        boxes(key),
+        boxes(value),
+        Parameter::Read(query),
+        Parameter::Read(d_out),
+        Parameter::Read(out),
+        Parameter::Read(sums),
+        Parameter::Written(d_query),
+        Parameter::Written(deltas),
+    ];
+    launch(BACKWARD_QUERY, dtype, &parameters, [query, key], query, scale);
+}
+
+/// Writes the gradients of keys and values.
+pub(super) fn backward_key_value(
+    dtype: DType,
+    [query, key, value]: [&CubeTensor; 3],
+    [sums, d_out, deltas]: [&CubeTensor; 3],
+    [d_key, d_value]: [&CubeTensor; 2],
+) {
+    let parameters = [
+        boxes(query),
+        boxes(d_out),
+        Parameter::Read(key),
+        Parameter::Read(value),
+        Parameter::Read(sums),
+        Parameter::Read(deltas),
+        Parameter::Written(d_key),
+        Parameter::Written(d_value),
+    ];
+    launch(BACKWARD_KEY_VALUE, dtype, &parameters, [query, key], key, 1.0);
+}
+
+/// Launches a kernel, whose cubes have the rows of `own`.
+fn launch(
+    name: &'static str,
+    low: DType,
+    parameters: &[Parameter],
+    [query, key]: [&CubeTensor; 2],
+    own: &CubeTensor,
+    scale: f32,
+) {
+    let [batch, heads, queries, d_head] = query.shape().dims();
+    let sizes = [queries, key.shape()[2], heads, heads * d_head].map(|size| size as u64);
+    let sizes = sizes.into_iter().chain([u64::from(scale.to_bits())]).collect();
+    let constants = [
+        ("FORWARD", name == FORWARD),
+        ("BACKWARD_QUERY", name == BACKWARD_QUERY),
+        ("BACKWARD_KEY_VALUE", name == BACKWARD_KEY_VALUE),
+    ];
+    let kernel = Kernel { name, text: include_str!("warpgroup.cu"), constants, low };
+    kernel.launch([own.shape()[2].div_ceil(ROWS), heads, batch], parameters, sizes);
+}
+
+/// Boxes of `[batch, heads, time, 64]`.
+fn boxes(tensor: &CubeTensor) -> Parameter<'_> {
+    let [batch, heads, time, width] = tensor.shape().dims();
+    Parameter::Boxes(Boxes {
+        tensor,
+        shape: [batch * heads, time, width],
+        distances: [time * width, width],
+        lines: ROWS,
+    })
+}
