@@ -11,15 +11,15 @@ const ELEMENT_BYTES: [u32; 13] = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4];
 const SWIZZLE_BYTES: [u32; 4] = [u32::MAX, 32, 64, 128];
 
 /// Arguments of a tiled map.
-struct Tiled<'a> {
-    kind: usize,
-    address: usize,
-    sizes: &'a [u64],
-    strides: &'a [u64],
-    window: &'a [u32],
-    steps: &'a [u32],
-    is_interleaved: bool,
-    swizzle: usize,
+pub struct Tiled<'a> {
+    pub kind: usize,
+    pub address: usize,
+    pub sizes: &'a [u64],
+    pub strides: &'a [u64],
+    pub window: &'a [u32],
+    pub steps: &'a [u32],
+    pub is_interleaved: bool,
+    pub swizzle: usize,
 }
 
 impl Tiled<'_> {
@@ -50,7 +50,7 @@ impl Tiled<'_> {
     }
 
     /// The map's bytes: `TiledMap` of `cpp/hopper.hpp`, which kernels computed on the CPU read.
-    fn encoded(&self) -> [u8; 128] {
+    pub fn encoded(&self) -> [u8; 128] {
         let numbers = |values: &[u64], count| values.iter().copied().chain(std::iter::repeat(0)).take(count).collect();
         let wide: [Vec<u64>; 3] = [vec![self.address as u64], numbers(self.sizes, 5), numbers(self.strides, 4)];
         let mut bytes: Vec<u8> = wide.concat().iter().flat_map(|n| n.to_ne_bytes()).collect();

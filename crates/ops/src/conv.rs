@@ -80,7 +80,7 @@ fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding
             let [dx] = cube::launched("fold", [d_columns.into_dispatch()], [shape], run);
             host::restored(Tensor::<3>::from_dispatch(dx), dtype).into_dispatch()
         });
-        vec![dx, dw, wants_bias.then(|| column_sums(dy).into_dispatch())]
+        vec![dx, dw, wants_bias.then(|| column_sums(dy, dtype).into_dispatch())]
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs.into(), backward))
 }

@@ -12,7 +12,7 @@ use crate::product::{matmul_as, matmul_with_bias};
 use crate::{cube, graph::differentiated};
 use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
-use burn::tensor::{Int, Tensor, module};
+use burn::tensor::{DType, Int, Tensor, module};
 use std::sync::Arc;
 use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 
@@ -86,21 +86,29 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
             dx.reshape(x_shape).into_dispatch()
         });
         let dw = x.map(|x| matmul_as(low.clone().transpose(), x, weight_dtype).into_dispatch());
-        let full = if dtype == product_dtype { low } else { dy.reshape([rows, d_out]) };
-        let db = wants_bias.then(|| column_sums(full).into_dispatch());
+        let db = wants_bias.then(|| column_sums(summed(dy, low), dtype).into_dispatch());
         vec![dx, dw, db]
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
 }
 
-/// Column sums, `[columns]`, of `[rows, columns]`, in f32.
-pub(crate) fn column_sums(x: Tensor<2>) -> Tensor<1> {
-    let dtype = x.dtype();
+/// The output's gradient as its columns are summed for the bias. On CubeCL that is the one that products read, `low`: of half as many bytes,
+/// and rounded as the gradients of inputs and weights are.
+pub(crate) fn summed<const D: usize>(dy: Tensor<D>, low: Tensor<2>) -> Tensor<2> {
+    #[cfg(feature = "cube")]
+    if Backing::of(&low.device()).is_cube() {
+        return low;
+    }
+    if dy.dtype() == low.dtype() { low } else { dy.reshape(low.shape()) }
+}
+
+/// Column sums, `[columns]`, of `[rows, columns]`, added in f32, in `dtype`.
+pub(crate) fn column_sums(x: Tensor<2>, dtype: DType) -> Tensor<1> {
     #[cfg(feature = "cube")]
     if Backing::of(&x.device()).is_cube() {
         let columns = x.dims()[1];
         let run = |[x]: [_; 1]| [cube::column_sums(x)];
-        let [sums] = cube::launched("column_sums", [host::f32(x).into_dispatch()], [[columns].into()], run);
+        let [sums] = cube::launched("column_sums", [x.into_dispatch()], [[columns].into()], run);
         return host::restored(Tensor::from_dispatch(sums), dtype);
     }
     host::restored(host::f32(x).sum_dim(0).squeeze_dim(0), dtype)

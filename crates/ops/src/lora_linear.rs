@@ -2,7 +2,7 @@
 
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, runs_ahead};
-use crate::linear::{column_sums, linear};
+use crate::linear::{column_sums, linear, summed};
 use crate::lora::lora_bank;
 use crate::precision::{lowered_input, lowered_weight};
 use crate::product::{matmul, matmul_as};
@@ -145,10 +145,11 @@ fn step<const D: usize>(
     let for_gates = wants(gates).then_some(low);
     let backward = move |dy| {
         let full = Tensor::<D>::from_dispatch(dy);
+        let of_y = full.dtype();
         let dy = host::restored(full.clone(), dtype).reshape([rows, d_out]);
         let mut found = vec![None; 4 + [dropped, bias, gates].iter().flatten().count()];
         if let Some(bias) = bias.filter(|bias| wants(Some(*bias))) {
-            found[bias] = Some(column_sums(full.reshape([rows, d_out])).into_dispatch());
+            found[bias] = Some(column_sums(summed(full, dy.clone()), of_y).into_dispatch());
         }
         found[1] = for_dw.map(|x| host::restored(product(dy.clone().transpose(), x), weight_dtype).into_dispatch());
         found[3] = for_db.map(|gated| product(dy.clone().transpose(), host::restored(gated, dtype)).into_dispatch());

@@ -1,4 +1,5 @@
 use super::Computer;
+use crate::tensor_map::Tiled;
 use half::{bf16, f16};
 use std::ffi::c_void;
 use std::path::Path;
@@ -165,6 +166,73 @@ nvcuda::wmma::store_matrix_sync(wide, fc, 16, nvcuda::wmma::mem_row_major);
     for row in 0..16 {
         assert!((0..8).all(|column| narrow[row * 8 + column] == product(row, column)), "row {row}");
         assert!((0..16).all(|column| wide[row * 16 + column] == product(row, column) + 1.0), "row {row}");
+    }
+}
+
+/// Products of 64 × 64 and 64 × 64 by `wgmma`, of matrices that the copy engine brings: the left one from shared memory and from registers,
+/// the right one along its sums and across them.
+#[test]
+fn warpgroups_multiply_what_the_copy_engine_brings() {
+    let sums = (0..32).map(|n| format!("\"+f\"(sums[{n}])")).collect::<Vec<_>>().join(", ");
+    let multiply = |left: &str, across: usize| {
+        let name = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16";
+        format!(
+            "asm volatile(\"{{.reg .pred p; setp.ne.b32 p, 1, 0; {name} …;}}\" : {sums} : {left}, \"n\"({across}), \"n\"(1));"
+        )
+    };
+    let boxes = "\"l\"(at(left, 32 * k)), \"l\"(at(right, 32 * k)), \"n\"(0)";
+    let registers = "\"r\"(own[0]), \"r\"(own[1]), \"r\"(own[2]), \"r\"(own[3]), \"l\"(at(right, 2048 * k))";
+    let kernel = r#"
+typedef unsigned int u32; typedef unsigned long long u64;
+inline u64 at(u32 box, u32 offset) { return u64((box + offset) & 0x3FFFF) >> 4 | u64(1024 >> 4) << 32 | 1ull << 62; }
+extern "C" __global__ void k(void const* const a, void const* const b, __half const* const rows, float * const along, float * const across) {
+__shared__ __align__(1024) char memory[16384];
+__shared__ u64 barrier_memory;
+const u32 left = __cvta_generic_to_shared(memory), right = left + 8192, barrier = __cvta_generic_to_shared(&barrier_memory);
+if (threadIdx.x == 0) {
+asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(1) : "memory");
+asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(barrier), "r"(16384) : "memory");
+asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes …;" : : "r"(left), "l"(a), "r"(barrier), "r"(0), "r"(0), "r"(0) : "memory");
+asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes …;" : : "r"(right), "l"(b), "r"(barrier), "r"(0), "r"(0), "r"(0) : "memory");
+}
+__syncthreads();
+u32 done = 0;
+while (!done) { asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; …}" : "=r"(done) : "r"(barrier), "r"(0) : "memory"); }
+const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+float sums[32] = {};
+for (int k = 0; k < 4; k++) { BOXES }
+for (int n = 0; n < 32; n++) along[(row + n / 2 % 2 * 8) * 64 + n / 4 * 8 + column + n % 2] = sums[n];
+for (int n = 0; n < 32; n++) sums[n] = 0;
+for (int k = 0; k < 4; k++) {
+u32 own[4];
+for (int n = 0; n < 4; n++) own[n] = *reinterpret_cast<const u32 *>(rows + (row + n % 2 * 8) * 64 + 16 * k + n / 2 * 8 + column);
+REGISTERS
+}
+for (int n = 0; n < 32; n++) across[(row + n / 2 % 2 * 8) * 64 + n / 4 * 8 + column + n % 2] = sums[n];
+}"#;
+    let kernel = kernel.replace("BOXES", &multiply(boxes, 0)).replace("REGISTERS", &multiply(registers, 1));
+    let number = |n: usize, by: usize| f16::from_f32((n * by % 13) as f32 - 6.0);
+    // Of the left matrix, the last rows are beyond the tensor: they become zeros.
+    let mut a: Vec<f16> = (0..64 * 64).map(|n| if n < 60 * 64 { number(n, 7) } else { f16::ZERO }).collect();
+    let b: Vec<f16> = (0..64 * 64).map(|n| number(n, 5)).collect();
+    let map = |matrix: &[f16], rows| {
+        let (address, sizes) = (matrix.as_ptr() as usize, [64, rows, 1]);
+        let (strides, window, steps) = ([128, 128 * 64], [64, 64, 1], [1; 3]);
+        let (sizes, strides, window, steps) = (&sizes, &strides, &window, &steps);
+        Tiled { kind: 6, address, sizes, strides, window, steps, is_interleaved: false, swizzle: 3 }.encoded()
+    };
+    let mut maps = [map(&a, 60), map(&b, 64)];
+    let (mut along, mut across) = (vec![0.0_f32; 64 * 64], vec![0.0_f32; 64 * 64]);
+    let [first, second] = maps.each_mut().map(|map| buffer(map));
+    let buffers = [first, second, buffer(&mut a), buffer(&mut along), buffer(&mut across)];
+    assert_eq!(run(&kernel, 128, 0, buffers), Ok(()));
+    let product = |row: usize, right: &dyn Fn(usize) -> f16| -> f32 {
+        (0..64).map(|k| a[row * 64 + k].to_f32() * right(k).to_f32()).sum()
+    };
+    for (row, column) in (0..64).flat_map(|row| (0..64).map(move |column| (row, column))) {
+        let at = row * 64 + column;
+        assert_eq!(along[at], product(row, &|k| b[column * 64 + k]), "{row}, {column}");
+        assert_eq!(across[at], product(row, &|k| b[k * 64 + column]), "{row}, {column}");
     }
 }
 

@@ -1,8 +1,9 @@
 //! Sums in a fixed order.
 
-use super::launch::{UNITS, WIDE, empty, most_cubes, sum_of_cube, summed, vector_width, wide_stride};
+use super::launch::{UNITS, WIDE, element, empty, most_cubes, sum_of_cube, summed, vector_width, wide_stride};
 use super::optimizer::grouped;
 use burn_cubecl::cubecl;
+use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -29,7 +30,7 @@ pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     collected(&partial_sums(tensors, true))
 }
 
-/// Returns the sums of columns, `[columns]`, of `[rows, columns]`. Slabs of many rows are summed in parallel, then their sums.
+/// Returns the sums of columns, `[columns]` in f32, of `[rows, columns]` in any float type. Slabs of many rows are summed in parallel, then their sums.
 pub(crate) fn column_sums(x: CubeTensor) -> CubeTensor {
     let x = into_contiguous(x);
     let [rows, columns] = x.meta.shape().dims();
@@ -49,8 +50,9 @@ fn slab_sums(x: &CubeTensor, [rows, columns]: [usize; 2], slabs: usize, width: u
         let vectors = columns / width;
         let cubes = CubeCount::Static(vectors.div_ceil(SIDE) as u32, slabs as u32, 1);
         let units = CubeDim::new_2d(SIDE as u32, SIDE as u32);
-        let (x, out) = (x.clone().into_tensor_arg(), sums.clone().into_tensor_arg());
-        slab_sums_kernel::launch(&sums.client, cubes, units, width, x, out, rows, vectors, rows.div_ceil(slabs));
+        let (arg, out) = (x.clone().into_tensor_arg(), sums.clone().into_tensor_arg());
+        let (client, height) = (sums.client.clone(), rows.div_ceil(slabs));
+        slab_sums_kernel::launch(&client, cubes, units, width, arg, out, rows, vectors, height, element(x.dtype));
     }
     sums
 }
@@ -132,12 +134,13 @@ fn collected_kernel(x: &Tensor<f32>, sum: &mut Tensor<f32>, elements: usize) {
 }
 
 #[cube(launch)]
-fn slab_sums_kernel<N: Size>(
-    x: &Tensor<Vector<f32, N>>,
+fn slab_sums_kernel<T: Numeric, N: Size>(
+    x: &Tensor<Vector<T, N>>,
     sums: &mut Tensor<Vector<f32, N>>,
     rows: usize,
     vectors: usize,
     height: usize,
+    #[define(T)] _dtype: ElemType,
 ) {
     let mut shares = Shared::<[Vector<f32, N>]>::new_slice(comptime!(SIDE * SIDE));
     let (across, down) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
@@ -148,19 +151,19 @@ fn slab_sums_kernel<N: Size>(
         let end = min(first + height, rows);
         let mut row = first + down;
         while row + comptime!((READS - 1) * SIDE) < end {
-            let mut read = Array::<Vector<f32, N>>::new(READS);
+            let mut read = Array::<Vector<T, N>>::new(READS);
             #[unroll]
             for i in 0..READS {
                 read[i] = x[(row + i * SIDE) * vectors + column];
             }
             #[unroll]
             for i in 0..READS {
-                share += read[i];
+                share += Vector::cast_from(read[i]);
             }
             row += comptime!(READS * SIDE);
         }
         while row < end {
-            share += x[row * vectors + column];
+            share += Vector::cast_from(x[row * vectors + column]);
             row += SIDE;
         }
     }

@@ -97,7 +97,7 @@ impl OutputLayer {
             logits = logits + host::f32(bias.clone()).unsqueeze();
         }
         let RowLosses { losses, gradient } = losses(logits);
-        let bias = wants_bias.then(|| column_sums(gradient.clone()));
+        let bias = wants_bias.then(|| column_sums(gradient.clone(), gradient.dtype()));
         // Before the loss is scaled, most of these numbers are below the range of f16 and their sums above it: they
         // stay in f32.
         let wide = dtype == DType::F16;

@@ -1,11 +1,12 @@
 //! Attention by warpgroups.
 
 use super::Flash;
-use crate::cube::warpgroup::{Boxes, Kernel, Parameter, ROW, has_warpgroups};
+use crate::cube::warpgroup::{Boxes, Kernel, Parameter, ROW, Text, has_warpgroups};
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 
+const TEXT: Text = Text::new(include_str!("warpgroup.cu"));
 // Names of the kernels.
 const FORWARD: &str = "warpgroup_flash_forward";
 const BACKWARD_QUERY: &str = "warpgroup_flash_backward_query";
@@ -92,7 +93,7 @@ fn launch(
         ("BACKWARD_QUERY", name == BACKWARD_QUERY),
         ("BACKWARD_KEY_VALUE", name == BACKWARD_KEY_VALUE),
     ];
-    let kernel = Kernel { name, text: include_str!("warpgroup.cu"), constants, low };
+    let kernel = Kernel { name, text: TEXT, constants, low };
     kernel.launch([own.shape()[2].div_ceil(ROWS), heads, batch], parameters, sizes);
 }
 

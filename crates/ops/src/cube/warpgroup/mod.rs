@@ -17,7 +17,6 @@ use cubecl::prelude::*;
 use cubecl::server::{KernelArguments, KernelResource, MetadataBindingInfo, TensorMapBinding, TensorMapMeta};
 use cubecl::zspace::metadata::Metadata;
 use cubecl::{CubeKernel, PrecompiledSource};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Instructions that the kernels are made of.
 const INSTRUCTIONS: &str = include_str!("instructions.cu");
@@ -39,11 +38,34 @@ pub(super) struct Kernel<const N: usize> {
     /// Name of the function.
     pub name: &'static str,
     /// Text with the function.
-    pub text: &'static str,
+    pub text: Text,
     /// Constants that the text expects.
     pub constants: [(&'static str, bool); N],
     /// Type of the factors of products: f16 or bf16.
     pub low: DType,
+}
+
+/// CUDA C++ that follows the [instructions](INSTRUCTIONS), and a hash of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Text {
+    text: &'static str,
+    hash: u64,
+}
+
+impl Text {
+    pub const fn new(text: &'static str) -> Self {
+        Self { text, hash: hash(hash(0xCBF2_9CE4_8422_2325, INSTRUCTIONS), text) }
+    }
+}
+
+/// Goes on with FNV-1a, which the compiler can compute: launches are too many to hash texts in each.
+const fn hash(mut hash: u64, text: &str) -> u64 {
+    let mut at = 0;
+    while at < text.len() {
+        hash = (hash ^ text.as_bytes()[at] as u64).wrapping_mul(0x0100_0000_01B3);
+        at += 1;
+    }
+    hash
 }
 
 /// Parameter of a kernel.
@@ -91,7 +113,7 @@ impl<const N: usize> Kernel<N> {
         let define = |(name, flag): &(&str, bool)| format!("#define {name} {}\n", u8::from(*flag));
         let constants: String = self.constants.iter().map(define).collect();
         let low = if self.low == DType::BF16 { "bf16" } else { "f16" };
-        [INSTRUCTIONS.replace("LOW", low), constants, self.text.to_owned()].concat()
+        [INSTRUCTIONS.replace("LOW", low), constants, self.text.text.to_owned()].concat()
     }
 }
 
@@ -138,9 +160,8 @@ impl<const N: usize> KernelMetadata for Kernel<N> {
 
     fn id(&self) -> KernelId {
         // Compiled kernels are kept by their ids, also on disk, so that the text belongs to it.
-        let text = BuildHasherDefault::<DefaultHasher>::default().hash_one((INSTRUCTIONS, self.text));
-        let of_text = (self.name, self.constants, self.low, text);
-        KernelId::new::<Self>().cube_dim(CubeDim::new_1d(UNITS).0).info(of_text)
+        let variant = (self.name, self.constants, self.low, self.text.hash);
+        KernelId::new::<Self>().cube_dim(CubeDim::new_1d(UNITS).0).info(variant)
     }
 
     fn address_type(&self) -> ElemType {

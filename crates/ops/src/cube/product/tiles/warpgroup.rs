@@ -3,11 +3,12 @@
 use super::launch::Launch;
 use super::matrices::Matrices;
 use super::tile::Tile;
-use crate::cube::warpgroup::{Boxes, Kernel, Parameter, ROW, has_warpgroups};
+use crate::cube::warpgroup::{Boxes, Kernel, Parameter, ROW, Text, has_warpgroups};
 use burn::tensor::DType;
 use burn_cubecl::cubecl::ir::DeviceProperties;
 use burn_cubecl::tensor::CubeTensor;
 
+const TEXT: Text = Text::new(include_str!("warpgroup.cu"));
 /// Sums of a cube.
 pub(super) const TILE: Tile = Tile { rows: 128, columns: 128, part: [64, 128] };
 /// Numbers of a sum in a slice of the factors.
@@ -35,7 +36,7 @@ pub(super) fn launch(launch: &Launch) {
     let [adds_bias, adds_base] = launch.adds;
     let kernel = Kernel {
         name: "warpgroup_product",
-        text: include_str!("warpgroup.cu"),
+        text: TEXT,
         constants: [
             ("LEFT_ALONG", left_along),
             ("RIGHT_ALONG", right_along),
