@@ -54,7 +54,7 @@ impl Flash {
         if query.meta.num_elements() * key.meta.num_elements() == 0 {
             return [out, sums].map(zeros);
         }
-        if warpgroup::takes(self, [&query, &key]) {
+        if self.is_plain() && warpgroup::takes([&query, &key]) {
             warpgroup::forward(self.dtype, [&query, &key, &value], [&out, &sums]);
             return [out, sums];
         }
@@ -84,7 +84,7 @@ impl Flash {
         if query.meta.num_elements() * key.meta.num_elements() == 0 {
             return [d_query, d_key, d_value].map(zeros);
         }
-        if warpgroup::takes(self, [&query, &key]) {
+        if self.is_plain() && warpgroup::takes([&query, &key]) {
             let factors = [&query, &key, &value];
             warpgroup::backward_query(self.dtype, factors, [&out, &sums, &d_out], [&d_query, &deltas], scale);
             warpgroup::backward_key_value(self.dtype, factors, [&sums, &d_out, &deltas], [&d_key, &d_value]);
@@ -121,6 +121,11 @@ impl Flash {
         let grid = cubes([batch, heads, keys]);
         flash_backward_key_value::launch(&client, grid, units(), wide, pair, q, k, v, m, s, dy, d, dk, dv, call, dtype);
         [d_query, d_key, d_value]
+    }
+
+    /// Whether every query sees every key, and no weight is dropped.
+    fn is_plain(&self) -> bool {
+        !self.causal && !self.padded && self.drop.is_none()
     }
 
     fn call(&self, query: &CubeTensor, key: &CubeTensor) -> CallLaunch {

@@ -1,6 +1,5 @@
 //! Attention by warpgroups.
 
-use super::Flash;
 use crate::cube::warpgroup::{Boxes, Kernel, Parameter, ROW, Text, has_warpgroups};
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -14,18 +13,13 @@ const BACKWARD_KEY_VALUE: &str = "warpgroup_flash_backward_key_value";
 /// Rows of a cube, and of a box.
 const ROWS: usize = 64;
 
-/// Whether the kernels compute it: the device has warpgroups, heads are as wide as Whisper's, and nothing is hidden or dropped.
-pub(super) fn takes(call: &Flash, [query, key]: [&CubeTensor; 2]) -> bool {
+/// Whether the kernels compute attention that hides and drops nothing: the device has warpgroups, and heads are as wide as Whisper's.
+pub(super) fn takes([query, key]: [&CubeTensor; 2]) -> bool {
     let [batch, heads, queries, d_head] = query.shape().dims();
     let keys = key.shape()[2];
     let in_range = [batch, heads].iter().all(|count| u16::try_from(*count).is_ok())
         && [queries, keys].iter().all(|count| i32::try_from(*count * heads * d_head).is_ok());
-    has_warpgroups(query.client.properties())
-        && d_head == ROW
-        && !call.causal
-        && !call.padded
-        && call.drop.is_none()
-        && in_range
+    has_warpgroups(query.client.properties()) && d_head == ROW && in_range
 }
 
 /// Writes the output, `[batch, queries, heads · 64]`, and the logarithm of each query's sum of exponentials.
