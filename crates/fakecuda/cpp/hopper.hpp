@@ -48,7 +48,7 @@ FAKECUDA_OWN uint32_t permuted(uint32_t address, unsigned swizzle) {
 
 FAKECUDA_OWN void copy_box(uint32_t to, const void *map_at, uint32_t barrier, const int (&start)[3]) {
     const TiledMap &map = *static_cast<const TiledMap *>(map_at);
-    if (map.rank != 3 || to % 1024) return fail("the copy engine is given a tensor map of another rank, or a box that is not aligned");
+    if (map.rank != 3 || to % 1024) return fail("the copy engine gets a tensor map of another rank, or a box that is not aligned");
     last_copy = to;
     for (uint32_t z = 0; z < map.box[2]; z++)
         for (uint32_t y = 0; y < map.box[1]; y++)
@@ -65,6 +65,7 @@ FAKECUDA_OWN void copy_box(uint32_t to, const void *map_at, uint32_t barrier, co
     Barrier::at(barrier).change(0, -int(map.box[0] * map.box[1] * map.box[2] * map.element));
 }
 
+// Bits of an address in a descriptor.
 constexpr int START_BITS = 18;
 
 // A factor's number of the sum `line`, by a descriptor of the layout that is permuted by 128 bytes. `across`: neighbours in memory belong to
@@ -111,7 +112,10 @@ template <class T, int COUNT, class... A> void multiply_registers(A &&...operand
     const Rows rows = together(own, 0, [](auto of) {
         Rows found;
         for (int half = 0; half < 2; half++)
-            for (int k = 0; k < 16; k++) found.numbers[half][k] = as<T>(of(own_lane() / 4 * 4 + k % 8 / 2).pairs[k / 8 * 2 + half], k % 2);
+            for (int k = 0; k < 16; k++) {
+                const Left &other = of(own_lane() / 4 * 4 + k % 8 / 2);
+                found.numbers[half][k] = as<T>(other.pairs[k / 8 * 2 + half], k % 2);
+            }
         return found;
     });
     const auto of_row = [&](int, int half, int k) { return rows.numbers[half][k]; };

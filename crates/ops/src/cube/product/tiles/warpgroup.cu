@@ -61,9 +61,7 @@ warpgroup_product(const __grid_constant__ TensorMap left, const __grid_constant_
     const int across = (columns + SIDE - 1) / SIDE;
     const int first_row = blockIdx.x / across * SIDE, first_column = blockIdx.x % across * SIDE;
     const int start = blockIdx.y * int(sizes.share), end = min(start + int(sizes.share), int(sizes.depth)), batch = blockIdx.z;
-    if (threadIdx.x == 0) {
-        begin(barrier);
-    }
+    if (threadIdx.x == 0) begin(barrier);
     __syncthreads();
 
     float sums[SIDE / PART][64];
