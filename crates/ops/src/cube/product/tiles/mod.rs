@@ -22,7 +22,7 @@ use burn_cubecl::tensor::CubeTensor;
 use kernel::{SizesLaunch, product_of_tiles, sum_of_shares};
 use launch::Launch;
 use matrices::Matrices;
-use tile::{DEPTH, LEAST_SHARE, RESIDENT, Tile, WIDTH, shares};
+use tile::{DEPTH, RESIDENT, Tile, WIDTH, shares};
 
 /// Numbers that are added to a product.
 #[derive(Clone, Copy, Default)]
@@ -48,13 +48,13 @@ pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, bas
         return false;
     }
     let on_warpgroups = warpgroup::takes(client.properties(), [&left, &right], [lhs.dtype, y.dtype]);
-    let (tile, depth, least, resident) = match on_warpgroups {
-        true => (warpgroup::TILE, warpgroup::DEPTH, warpgroup::LEAST_SHARE, warpgroup::RESIDENT),
-        false => (Tile::of(left.rows, right.columns), DEPTH, LEAST_SHARE, RESIDENT),
+    let (tile, depth, resident) = match on_warpgroups {
+        true => (warpgroup::TILE, warpgroup::DEPTH, warpgroup::RESIDENT),
+        false => (Tile::of(left.rows, right.columns), DEPTH, RESIDENT),
     };
     let count = left.rows.div_ceil(tile.rows) * right.columns.div_ceil(tile.columns);
     let multiprocessors = client.properties().hardware.num_streaming_multiprocessors.map_or(32, |n| n as usize);
-    let shares = shares(left.columns, least, count * left.batch, resident * multiprocessors);
+    let shares = shares(left.columns, count * left.batch, resident * multiprocessors);
     let share = left.columns.div_ceil(shares).next_multiple_of(depth);
     let shares = left.columns.div_ceil(share);
     let base_pitch = match base.map(Matrices::of) {

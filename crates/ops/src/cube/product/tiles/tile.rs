@@ -6,8 +6,9 @@ use crate::cube::fragments::LANES;
 pub(super) const DEPTH: usize = 32;
 /// Numbers that are read at once: 16 bytes.
 pub(super) const WIDTH: usize = 8;
-/// Least numbers of a sum that a cube of its own pays for.
-pub(super) const LEAST_SHARE: usize = 8 * DEPTH;
+/// Least numbers of a sum that a cube of its own, and another kernel for the sum of shares, pay for. Sums over the 768 channels of Whisper small
+/// are not split: with small batches the host's launches set the pace.
+pub(super) const LEAST_SHARE: usize = 20 * DEPTH;
 
 /// Sizes of a cube's tile and of its planes' parts, which are multiples of 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,9 +50,9 @@ impl Tile {
 /// Cubes of the kernel that a multiprocessor should have.
 pub(super) const RESIDENT: usize = 2;
 
-/// Among how many cubes each sum is split, so that there are at most so many `cubes`, or one for each tile, and each has `least` numbers.
-pub(super) fn shares(depth: usize, least: usize, tiles: usize, cubes: usize) -> usize {
-    (cubes / tiles.max(1)).clamp(1, (depth / least).max(1))
+/// Among how many cubes each sum is split, so that there are at most so many `cubes`, or one for each tile.
+pub(super) fn shares(depth: usize, tiles: usize, cubes: usize) -> usize {
+    (cubes / tiles.max(1)).clamp(1, (depth / LEAST_SHARE).max(1))
 }
 
 /// Vectors of a line of a tile in shared memory: one more than there are, so that eight lines lie in different banks.
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn long_sums_are_split_where_there_are_few_tiles() {
-        // A weight's gradient, an activation, and a short sum.
-        assert_eq!([shares(24_000, 256, 36, 264), shares(768, 256, 1128, 264), shares(96, 256, 1, 264)], [7, 1, 1]);
+        // A weight's gradient, a short sum, and an activation.
+        assert_eq!([shares(24_000, 36, 264), shares(768, 6, 264), shares(1536, 1128, 264)], [7, 1, 1]);
     }
 }

@@ -13,8 +13,6 @@ const TEXT: Text = Text::new(include_str!("warpgroup.cu"));
 pub(super) const TILE: Tile = Tile { rows: 128, columns: 128, part: [64, 128] };
 /// Numbers of a sum in a slice of the factors.
 pub(super) const DEPTH: usize = ROW;
-/// Least numbers of a sum that a cube of its own, and another kernel for the sum of shares, pay for.
-pub(super) const LEAST_SHARE: usize = 10 * DEPTH;
 /// Cubes that a multiprocessor runs at a time, by their registers.
 pub(super) const RESIDENT: usize = 3;
 
