@@ -99,10 +99,10 @@ template <class T, int COUNT, class... A> void multiply_boxes(A &&...operands) {
     const uint64_t left = std::get<COUNT>(all);
     const bool across = std::get<COUNT + 2>(all);
     const auto of_row = [&](int row, int, int k) { return factor<T>(left, row, k, across); };
-    multiply<T, COUNT>(&std::get<0>(all), of_row, std::get<COUNT + 1>(all), std::get<COUNT + 3>(all), std::get<COUNT + 4>(all));
+    multiply<T, COUNT>(&std::get<0>(all), of_row, std::get<COUNT + 1>(all), std::get<COUNT + 3>(all), true);
 }
 
-// The same, with the left factor in four registers.
+// The same, with the left factor in four registers, and last, whether products are added to the sums.
 template <class T, int COUNT, class... A> void multiply_registers(A &&...operands) {
     const auto all = std::forward_as_tuple(operands...);
     struct Left { uint32_t pairs[4]; };
@@ -148,7 +148,7 @@ inline void ptx_wgmma_wait_group_sync_aligned() {}
         fakecuda::multiply_boxes<T, 64>(operands...); \
     } \
     template <class... A> void ptx_wgmma_mma_async_sync_aligned_m64n64k16_f32_##LOW##_##LOW(A &&...operands) { \
-        if constexpr (sizeof...(A) == 37) fakecuda::multiply_boxes<T, 32>(operands...); \
+        if constexpr (sizeof...(A) == 36) fakecuda::multiply_boxes<T, 32>(operands...); \
         else fakecuda::multiply_registers<T, 32>(operands...); \
     }
 FAKECUDA_WGMMA(bf16, __nv_bfloat16)

@@ -86,15 +86,15 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
             dx.reshape(x_shape).into_dispatch()
         });
         let dw = x.map(|x| matmul_as(low.clone().transpose(), x, weight_dtype).into_dispatch());
-        let db = wants_bias.then(|| column_sums(summed(dy, low), dtype).into_dispatch());
+        let db = wants_bias.then(|| column_sums(gradient_for_bias(dy, low), dtype).into_dispatch());
         vec![dx, dw, db]
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
 }
 
-/// The output's gradient as its columns are summed for the bias. On CubeCL that is the one that products read, `low`: of half as many bytes,
-/// and rounded as the gradients of inputs and weights are.
-pub(crate) fn summed<const D: usize>(dy: Tensor<D>, low: Tensor<2>) -> Tensor<2> {
+/// Gradient of a map's output, `[rows, columns]`, of which the bias's is the sum over rows. On CubeCL it is the one that products read, `low`: it
+/// has half as many bytes, and is rounded as for the gradients of inputs and weights.
+pub(crate) fn gradient_for_bias<const D: usize>(dy: Tensor<D>, low: Tensor<2>) -> Tensor<2> {
     #[cfg(feature = "cube")]
     if Backing::of(&low.device()).is_cube() {
         return low;

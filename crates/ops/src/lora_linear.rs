@@ -2,7 +2,7 @@
 
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, runs_ahead};
-use crate::linear::{column_sums, linear, summed};
+use crate::linear::{column_sums, gradient_for_bias, linear};
 use crate::lora::lora_bank;
 use crate::precision::{lowered_input, lowered_weight};
 use crate::product::{matmul, matmul_as};
@@ -149,7 +149,7 @@ fn step<const D: usize>(
         let dy = host::restored(full.clone(), dtype).reshape([rows, d_out]);
         let mut found = vec![None; 4 + [dropped, bias, gates].iter().flatten().count()];
         if let Some(bias) = bias.filter(|bias| wants(Some(*bias))) {
-            found[bias] = Some(column_sums(summed(full, dy.clone()), of_y).into_dispatch());
+            found[bias] = Some(column_sums(gradient_for_bias(full, dy.clone()), of_y).into_dispatch());
         }
         found[1] = for_dw.map(|x| host::restored(product(dy.clone().transpose(), x), weight_dtype).into_dispatch());
         found[3] = for_db.map(|gated| product(dy.clone().transpose(), host::restored(gated, dtype)).into_dispatch());

@@ -174,14 +174,13 @@ nvcuda::wmma::store_matrix_sync(wide, fc, 16, nvcuda::wmma::mem_row_major);
 #[test]
 fn warpgroups_multiply_what_the_copy_engine_brings() {
     let sums = (0..32).map(|n| format!("\"+f\"(sums[{n}])")).collect::<Vec<_>>().join(", ");
-    let multiply = |left: &str, across: usize| {
+    let multiply = |factors: &str| {
         let name = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16";
-        format!(
-            "asm volatile(\"{{.reg .pred p; setp.ne.b32 p, 1, 0; {name} …;}}\" : {sums} : {left}, \"n\"({across}), \"n\"(1));"
-        )
+        format!("asm volatile(\"{{.reg .pred p; setp.ne.b32 p, 1, 0; {name} …;}}\" : {sums} : {factors});")
     };
-    let boxes = "\"l\"(at(left, 32 * k)), \"l\"(at(right, 32 * k)), \"n\"(0)";
-    let registers = "\"r\"(own[0]), \"r\"(own[1]), \"r\"(own[2]), \"r\"(own[3]), \"l\"(at(right, 2048 * k))";
+    let boxes = "\"l\"(at(left, 32 * k)), \"l\"(at(right, 32 * k)), \"n\"(0), \"n\"(0)";
+    let registers =
+        "\"r\"(own[0]), \"r\"(own[1]), \"r\"(own[2]), \"r\"(own[3]), \"l\"(at(right, 2048 * k)), \"n\"(1), \"n\"(1)";
     let kernel = r#"
 typedef unsigned int u32; typedef unsigned long long u64;
 inline u64 at(u32 box, u32 offset) { return u64((box + offset) & 0x3FFFF) >> 4 | u64(1024 >> 4) << 32 | 1ull << 62; }
@@ -210,7 +209,7 @@ REGISTERS
 }
 for (int n = 0; n < 32; n++) across[(row + n / 2 % 2 * 8) * 64 + n / 4 * 8 + column + n % 2] = sums[n];
 }"#;
-    let kernel = kernel.replace("BOXES", &multiply(boxes, 0)).replace("REGISTERS", &multiply(registers, 1));
+    let kernel = kernel.replace("BOXES", &multiply(boxes)).replace("REGISTERS", &multiply(registers));
     let number = |n: usize, by: usize| f16::from_f32((n * by % 13) as f32 - 6.0);
     // Of the left matrix, the last rows are beyond the tensor: they become zeros.
     let mut a: Vec<f16> = (0..64 * 64).map(|n| if n < 60 * 64 { number(n, 7) } else { f16::ZERO }).collect();

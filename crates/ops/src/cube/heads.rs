@@ -1,6 +1,6 @@
 //! Heads of attention, split and merged for several tensors in one launch.
 
-use super::launch::{element, vector_width, wide_grid, wide_stride};
+use super::launch::{element, row_vector_width, wide_grid, wide_stride};
 use super::optimizer::{every, longest};
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -46,7 +46,7 @@ impl Heads {
             let y = empty_device_contiguous_dtype(x.client.clone(), x.device.clone(), made.into(), self.dtype);
             pairs.extend([x, y]);
         }
-        let width = if d_head.is_multiple_of(4) { vector_width(pairs.iter()) } else { 1 };
+        let width = row_vector_width(d_head, pairs.iter());
         let (cubes, units) = wide_grid(&client, longest(&pairs, width));
         let (inputs, outputs) = (every(&pairs, 0, 2), every(&pairs, 1, 2));
         let vectors = d_head / width;

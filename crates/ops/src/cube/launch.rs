@@ -50,6 +50,11 @@ pub(super) fn vector_width<'a>(mut tensors: impl Iterator<Item = &'a CubeTensor>
     if tensors.all(is_whole) { 4 } else { 1 }
 }
 
+/// As [`vector_width`], for tensors with rows of this many numbers: no vector reaches from one row into the next.
+pub(super) fn row_vector_width<'a>(row: usize, tensors: impl Iterator<Item = &'a CubeTensor>) -> usize {
+    if row.is_multiple_of(4) { vector_width(tensors) } else { 1 }
+}
+
 /// Runs `launch` on `inputs` as a separate operation in the device's queue. Returns its outputs: tensors of these
 /// shapes, in f32.
 ///

@@ -1,6 +1,6 @@
 //! Layer norm, one cube per row.
 
-use super::launch::{UNITS, cube_each, empty, most_cubes, row_of_cube, summed, vector_width, zeros};
+use super::launch::{UNITS, cube_each, empty, most_cubes, row_of_cube, row_vector_width, summed, zeros};
 use burn::backend::TensorMetadata;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
@@ -49,7 +49,7 @@ impl LayerNorm {
         if dx.meta.num_elements() == 0 {
             return [dx, zeros(d_weight), zeros(d_bias)];
         }
-        let n = width_of_vectors(&[&sums, &d_weight, &d_bias], width);
+        let n = row_vector_width(width, [&sums, &d_weight, &d_bias].into_iter());
         let vectors = width / n;
         let units = CubeDim::new_1d(UNITS as u32);
         let cubes = CubeCount::Static(vectors.div_ceil(ACROSS) as u32, 2, 1);
@@ -63,7 +63,7 @@ impl LayerNorm {
     fn launch_backward(inputs: [CubeTensor; 4], wants_sums: bool) -> (CubeTensor, CubeTensor) {
         let [x, statistics, weight, dy] = inputs.map(into_contiguous);
         let (rows, width) = rows(&x, &weight);
-        let n = width_of_vectors(&[&x, &weight, &dy], width);
+        let n = row_vector_width(width, [&x, &weight, &dy].into_iter());
         let vectors = width / n;
         let groups = vectors.div_ceil(ACROSS).max(1);
         let slabs = (most_cubes(&x.client) / groups).clamp(1, rows.div_ceil(LEAST_SLAB).max(1));
@@ -79,11 +79,6 @@ impl LayerNorm {
         }
         (dx, sums)
     }
-}
-
-/// Number of f32 numbers that are read at once from rows of `width` of these tensors.
-fn width_of_vectors(tensors: &[&CubeTensor], width: usize) -> usize {
-    if width.is_multiple_of(4) { vector_width(tensors.iter().copied()) } else { 1 }
 }
 
 fn rows(x: &CubeTensor, weight: &CubeTensor) -> (usize, usize) {

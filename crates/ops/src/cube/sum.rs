@@ -1,6 +1,8 @@
 //! Sums in a fixed order.
 
-use super::launch::{UNITS, WIDE, element, empty, most_cubes, sum_of_cube, summed, vector_width, wide_stride};
+use super::launch::{
+    UNITS, WIDE, element, empty, most_cubes, row_vector_width, sum_of_cube, summed, vector_width, wide_stride,
+};
 use super::optimizer::grouped;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::ir::ElemType;
@@ -34,7 +36,7 @@ pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
 pub(crate) fn column_sums(x: CubeTensor) -> CubeTensor {
     let x = into_contiguous(x);
     let [rows, columns] = x.meta.shape().dims();
-    let width = if columns.is_multiple_of(4) { vector_width(std::iter::once(&x)) } else { 1 };
+    let width = row_vector_width(columns, std::iter::once(&x));
     let across = columns.div_ceil(width * SIDE).max(1);
     let slabs = rows.div_ceil(SIDE * FEW_ROWS).min(most_cubes(&x.client).div_ceil(across));
     if rows <= ONE_SLAB || slabs == 1 {

@@ -72,7 +72,9 @@ const fn hash(mut hash: u64, text: &str) -> u64 {
 pub(super) enum Parameter<'a> {
     /// A tensor that the copy engine reads.
     Boxes(Boxes<'a>),
+    /// A tensor that threads read.
     Read(&'a CubeTensor),
+    /// A tensor that threads write, all of it.
     Written(&'a CubeTensor),
     /// Any tensor, which is not touched.
     Unused(&'a CubeTensor),
@@ -92,12 +94,7 @@ pub(super) struct Boxes<'a> {
 impl<const N: usize> Kernel<N> {
     /// Launches the kernel with these parameters and `sizes`, the fields of the structure that is its last one.
     pub fn launch(self, cubes: [usize; 3], parameters: &[Parameter], sizes: Vec<u64>) {
-        let client = match &parameters[0] {
-            Parameter::Boxes(Boxes { tensor, .. })
-            | Parameter::Read(tensor)
-            | Parameter::Written(tensor)
-            | Parameter::Unused(tensor) => tensor.client.clone(),
-        };
+        let client = parameters[0].tensor().client.clone();
         let [x, y, z] = cubes.map(|count| count as u32);
         let count = sizes.len();
         let arguments = KernelArguments {
@@ -118,10 +115,17 @@ impl<const N: usize> Kernel<N> {
 }
 
 impl Parameter<'_> {
+    fn tensor(&self) -> &CubeTensor {
+        match self {
+            Self::Boxes(boxes) => boxes.tensor,
+            Self::Read(tensor) | Self::Written(tensor) | Self::Unused(tensor) => tensor,
+        }
+    }
+
     fn resource(&self) -> KernelResource {
         match self {
             Self::Boxes(boxes) => KernelResource::TensorMap(boxes.map()),
-            Self::Read(x) | Self::Written(x) | Self::Unused(x) => KernelResource::Buffer(x.handle.clone().binding()),
+            _ => KernelResource::Buffer(self.tensor().handle.clone().binding()),
         }
     }
 
