@@ -7,7 +7,7 @@ use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, terna
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, lowered_input, lowered_weight};
-use crate::product::{matmul_as, matmul_with_bias};
+use crate::product::{Matrix, Products};
 #[cfg(feature = "cube")]
 use crate::{cube, graph::differentiated};
 use burn::backend::flex::FlexTensor;
@@ -50,8 +50,6 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
 fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     let (x_shape, dtype, weight_dtype) = (x.dims(), x.dtype(), weight.dtype());
     let [d_out, d_in] = weight.dims();
-    // One product over all rows: a batched one would read the weight once per sample.
-    let rows = x_shape[..D - 1].iter().product::<usize>();
     let mut y_shape = x_shape;
     y_shape[D - 1] = d_out;
     let inputs: Vec<AnyFloat> =
@@ -59,7 +57,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let wanted: Vec<bool> = inputs.iter().map(AnyFloat::is_tracked).collect();
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     // Casts happen in the shape of the neighbouring operations, so that they are fused with those.
-    let x = lowered_input(AnyFloat::from(x).plain().tensor::<D>()).reshape([rows, d_in]);
+    let x = lowered_input(AnyFloat::from(x).plain().tensor::<D>());
     let product_dtype = x.dtype();
     // A weight that is held in half precision is kept so for the backward pass.
     let kept = lowered_weight(AnyFloat::from(weight).plain().tensor::<2>(), with_autodiff);
@@ -69,9 +67,14 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
         #[cfg(feature = "tch")]
         Some(bias) if Backing::of(&bias.device()) == Backing::LibTorch => {
             let bias = host::restored(bias, product_dtype);
-            host::restored(libtorch::affine(x.clone(), weight, bias).reshape(y_shape), dtype)
+            let rows = x.clone().reshape([x.shape().num_elements() / d_in.max(1), d_in]);
+            host::restored(libtorch::affine(rows, weight, bias).reshape(y_shape), dtype)
         }
-        bias => matmul_with_bias([x.clone(), weight.transpose()], bias, dtype, y_shape),
+        // One product over all rows: a batched one would read the weight once per sample.
+        bias => {
+            let product = Products::of(Matrix::of(x.clone()), Matrix::of(weight).transposed());
+            product.with_bias(bias).compute(dtype, y_shape)
+        }
     };
     if !with_autodiff {
         return y;
@@ -80,38 +83,44 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
     let wants_bias = wanted.get(2) == Some(&true);
     let backward = move |dy| {
         let dy = Tensor::<D>::from_dispatch(dy);
-        let low = host::restored(dy.clone(), product_dtype).reshape([rows, d_out]);
+        let low = host::restored(dy.clone(), product_dtype);
+        let of_dy = Matrix::of(low.clone());
         let dx = kept.map(|kept| {
-            let dx = matmul_as(low.clone(), host::restored(kept, product_dtype), dtype);
-            dx.reshape(x_shape).into_dispatch()
+            let weight = Matrix::of(host::restored(kept, product_dtype));
+            Products::of(of_dy.clone(), weight).compute(dtype, x_shape).into_dispatch()
         });
-        let dw = x.map(|x| matmul_as(low.clone().transpose(), x, weight_dtype).into_dispatch());
+        let dw = x.map(|x| {
+            let product = Products::of(of_dy.transposed(), Matrix::of(x));
+            product.compute(weight_dtype, [d_out, d_in]).into_dispatch()
+        });
         let db = wants_bias.then(|| column_sums(gradient_for_bias(dy, low), dtype).into_dispatch());
         vec![dx, dw, db]
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
 }
 
-/// Gradient of a map's output, `[rows, columns]`, of which the bias's is the sum over rows. On CubeCL it is the one that products read, `low`: it
+/// Gradient of a map's output, `[.., columns]`, of which the bias's is the sum over rows. On CubeCL it is the one that products read, `low`: it
 /// has half as many bytes, and is rounded as for the gradients of inputs and weights.
-pub(crate) fn gradient_for_bias<const D: usize>(dy: Tensor<D>, low: Tensor<2>) -> Tensor<2> {
+pub(crate) fn gradient_for_bias<const D: usize>(dy: Tensor<D>, low: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "cube")]
     if Backing::of(&low.device()).is_cube() {
         return low;
     }
-    if dy.dtype() == low.dtype() { low } else { dy.reshape(low.shape()) }
+    let _ = low;
+    dy
 }
 
-/// Column sums, `[columns]`, of `[rows, columns]`, added in f32, in `dtype`.
-pub(crate) fn column_sums(x: Tensor<2>, dtype: DType) -> Tensor<1> {
+/// Column sums, `[columns]`, of `[.., columns]`, added in f32, in `dtype`.
+pub(crate) fn column_sums<const D: usize>(x: Tensor<D>, dtype: DType) -> Tensor<1> {
+    let columns = x.dims()[D - 1];
     #[cfg(feature = "cube")]
     if Backing::of(&x.device()).is_cube() {
-        let columns = x.dims()[1];
         let run = |[x]: [_; 1]| [cube::column_sums(x)];
         let [sums] = cube::launched("column_sums", [x.into_dispatch()], [[columns].into()], run);
         return host::restored(Tensor::from_dispatch(sums), dtype);
     }
-    host::restored(host::f32(x).sum_dim(0).squeeze_dim(0), dtype)
+    let rows = x.shape().num_elements() / columns.max(1);
+    host::restored(host::f32(x.reshape([rows, columns])).sum_dim(0).squeeze_dim(0), dtype)
 }
 
 /// Returns rows of `weight` by index, in its type; those of a frozen weight in half precision, in f32.

@@ -5,13 +5,9 @@ use crate::host::{self, runs_ahead};
 use crate::linear::{column_sums, gradient_for_bias, linear};
 use crate::lora::lora_bank;
 use crate::precision::{lowered_input, lowered_weight};
-use crate::product::{matmul, matmul_as};
+use crate::product::{Matrix, Products, adds_up, matmul};
 #[cfg(feature = "cube")]
-use crate::{
-    cube,
-    device::Backing,
-    product::{adds_up, matmul_plus},
-};
+use crate::{cube, device::Backing};
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Tensor};
 
@@ -86,8 +82,8 @@ fn sum_of<const D: usize>(updates: Vec<LoraUpdate<D>>, x: &Tensor<D>) -> Option<
     updates.into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
 }
 
-/// One step of the graph. Products are computed in the type of [`autocast`](crate::autocast), the one in [`Scaling::added`] only where its
-/// kernel adds to a product. Everything else is in f32.
+/// One step of the graph. Products are computed in the type of [`autocast`](crate::autocast), the one with the wide matrix only where its kernel
+/// adds products. Everything else is in f32.
 fn step<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
@@ -96,7 +92,6 @@ fn step<const D: usize>(
 ) -> Tensor<D> {
     let x_shape = x.dims();
     let ([d_out, d_in], [rank, _]) = (weight.dims(), a.dims());
-    let rows = x_shape[..D - 1].iter().product::<usize>();
     let mut y_shape = x_shape;
     y_shape[D - 1] = d_out;
     let (scale, gates) = match gates {
@@ -114,12 +109,12 @@ fn step<const D: usize>(
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let plain = |input: usize| inputs[input].clone().plain();
     // Casts happen in the shape of the neighbouring operations, so that they are fused with those.
-    let matrix = |input: usize| lowered_input(plain(input).tensor::<D>()).reshape([rows, d_in]);
+    let read = |input: usize| lowered_input(plain(input).tensor::<D>());
 
     let [weight, a, b] = [1, 2, 3].map(|input| plain(input).tensor::<2>());
     let weight_dtype = weight.dtype();
-    let x = matrix(0);
-    let seen = dropped.map_or_else(|| x.clone(), matrix);
+    let x = read(0);
+    let seen = dropped.map_or_else(|| x.clone(), read);
     // As in `linear`, a weight that is held in half precision is kept so for the backward pass.
     let [kept, low_a, low_b] = [weight, a.clone(), b.clone()].map(|weight| lowered_weight(weight, with_autodiff));
     let dtype = x.dtype();
@@ -129,12 +124,11 @@ fn step<const D: usize>(
         batch: x_shape[0],
         time: x_shape[1..D - 1].iter().product(),
     };
-    let product = |lhs, rhs| matmul_as(lhs, rhs, DType::F32);
-    let base = product(x.clone(), host::restored(kept.clone(), dtype).transpose());
-    let low = product(seen.clone(), low_a.clone().transpose());
+    let base = [Matrix::of(x.clone()), Matrix::of(host::restored(kept.clone(), dtype)).transposed()];
+    let down = [Matrix::of(seen.clone()), Matrix::of(low_a.clone()).transposed()];
     let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
-    let (y, gated) = scaling.added(base, low.clone(), Wide::new(true, b, low_b.clone()), bias_numbers);
-    let y = y.reshape(y_shape);
+    let wide = Wide::new(true, b, low_b.clone());
+    let (y, Narrow { low, gated }) = scaling.updated(base, down, wide, bias_numbers, y_shape);
     if !with_autodiff {
         return y;
     }
@@ -142,40 +136,50 @@ fn step<const D: usize>(
     let (for_dx, for_dw) = (wants(Some(0)).then_some(kept), wants(Some(1)).then_some(x));
     let for_da = wants(Some(2)).then_some(seen);
     let for_db = wants(Some(3)).then_some(gated);
-    let for_gates = wants(gates).then_some(low);
+    let for_gates = if wants(gates) { low } else { None };
     let backward = move |dy| {
         let full = Tensor::<D>::from_dispatch(dy);
         let of_y = full.dtype();
-        let dy = host::restored(full.clone(), dtype).reshape([rows, d_out]);
+        let dy = host::restored(full.clone(), dtype);
+        let of_dy = || Matrix::of(dy.clone());
         let mut found = vec![None; 4 + [dropped, bias, gates].iter().flatten().count()];
         if let Some(bias) = bias.filter(|bias| wants(Some(*bias))) {
             found[bias] = Some(column_sums(gradient_for_bias(full, dy.clone()), of_y).into_dispatch());
         }
-        found[1] = for_dw.map(|x| host::restored(product(dy.clone().transpose(), x), weight_dtype).into_dispatch());
-        found[3] = for_db.map(|gated| product(dy.clone().transpose(), host::restored(gated, dtype)).into_dispatch());
-        let d_gated = product(dy.clone(), low_b);
-        if let (Some(gates), Some(low)) = (gates, for_gates) {
-            let shares = (low * d_gated.clone()).reshape([scaling.batch, scaling.time, rank]);
-            found[gates] = Some(shares.sum_dim(1).squeeze_dim::<2>(1).into_dispatch());
-        }
-        let dx = for_dx.map(|weight| product(dy, host::restored(weight, dtype)));
-        let (dx, d_low) = match dx {
-            Some(dx) if dropped.is_none() => {
-                let (dx, d_low) = scaling.added(dx, d_gated, Wide::new(false, a, low_a), None);
-                (Some(dx), d_low)
+        let gradient = |lhs, x, shape| Products::of(lhs, x).compute::<2>(DType::F32, shape);
+        found[1] = for_dw.map(|x| {
+            let dw = gradient(of_dy().transposed(), Matrix::of(x), [d_out, d_in]);
+            host::restored(dw, weight_dtype).into_dispatch()
+        });
+        found[3] = for_db.map(|gated| {
+            let gated = Matrix::of(host::restored(gated, dtype));
+            gradient(of_dy().transposed(), gated, [d_out, rank]).into_dispatch()
+        });
+        let up = [of_dy(), Matrix::of(low_b)];
+        let of_dx = for_dx.map(|weight| [of_dy(), Matrix::of(host::restored(weight, dtype))]);
+        let (dx, Narrow { low: d_gated, gated: d_low }) = match of_dx {
+            Some(of_dx) if dropped.is_none() => {
+                let (dx, narrow) = scaling.updated(of_dx, up, Wide::new(false, a, low_a), None, x_shape);
+                (Some(dx), narrow)
             }
-            dx => {
-                let d_low = scaling.scaled(d_gated);
+            of_dx => {
+                let narrow = scaling.narrow(up, rank, dtype);
                 if let Some(dropped) = dropped.filter(|dropped| wants(Some(*dropped))) {
-                    let a = host::restored(a, dtype);
-                    let d_dropped = product(host::restored(d_low.clone(), dtype), a).reshape(x_shape);
-                    found[dropped] = Some(d_dropped.into_dispatch());
+                    let d_dropped = Products::of(Matrix::of(narrow.gated.clone()), Matrix::of(low_a));
+                    found[dropped] = Some(d_dropped.compute(DType::F32, x_shape).into_dispatch());
                 }
-                (dx, d_low)
+                (of_dx.map(|[dy, weight]| Products::of(dy, weight).compute(DType::F32, x_shape)), narrow)
             }
         };
-        found[0] = dx.map(|dx| dx.reshape(x_shape).into_dispatch());
-        found[2] = for_da.map(|x| product(host::restored(d_low, dtype).transpose(), x).into_dispatch());
+        if let (Some(gates), Some(low), Some(d_gated)) = (gates, for_gates, d_gated) {
+            let shares = (low * d_gated).reshape([scaling.batch, scaling.time, rank]);
+            found[gates] = Some(shares.sum_dim(1).squeeze_dim::<2>(1).into_dispatch());
+        }
+        found[0] = dx.map(Tensor::into_dispatch);
+        found[2] = for_da.map(|x| {
+            let d_low = Matrix::of(host::restored(d_low, dtype)).transposed();
+            gradient(d_low, Matrix::of(x), [rank, d_in]).into_dispatch()
+        });
         found
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
@@ -192,6 +196,14 @@ struct Scaling {
     time: usize,
 }
 
+/// Narrow side of an update, `[rows, ΣR]`.
+struct Narrow {
+    /// In f32, before its gates; `None` where nobody needs it: there are none, and one factor for all.
+    low: Option<Tensor<2>>,
+    /// Multiplied by its gates, in f32 or in the type of products.
+    gated: Tensor<2>,
+}
+
 /// Wide matrix of an update.
 struct Wide {
     /// Whether it is `[width, ΣR]`; else it is `[ΣR, width]`.
@@ -206,9 +218,19 @@ impl Wide {
         Self { transposed, full: host::f32(full), low }
     }
 
-    /// Returns a form of the matrix as `[ΣR, width]`.
-    fn lying(&self, matrix: &Tensor<2>) -> Tensor<2> {
-        if self.transposed { matrix.clone().transpose() } else { matrix.clone() }
+    fn rank(&self) -> usize {
+        self.full.dims()[usize::from(self.transposed)]
+    }
+
+    /// Returns the matrix in f32 as `[ΣR, width]`.
+    fn lying(&self) -> Tensor<2> {
+        if self.transposed { self.full.clone().transpose() } else { self.full.clone() }
+    }
+
+    /// Returns the matrix in the type of products as `[ΣR, width]`.
+    fn matrix(&self) -> Matrix {
+        let matrix = Matrix::of(self.low.clone());
+        if self.transposed { matrix.transposed() } else { matrix }
     }
 }
 
@@ -221,14 +243,41 @@ impl Scaling {
         (low * gates.clone().unsqueeze_dim(1)).reshape([rows, rank])
     }
 
-    /// Returns `base + bias + scaled · wide`, `[rows, width]` in f32, and [`scaled`](Self::scaled) of `low`, in f32 or in the type of
-    /// products.
-    fn added(&self, base: Tensor<2>, low: Tensor<2>, wide: Wide, bias: Option<Tensor<1>>) -> (Tensor<2>, Tensor<2>) {
-        #[cfg(feature = "cube")]
-        if adds_up(&wide.low) {
-            let gated = host::restored(self.scaled(low), wide.low.dtype());
-            return (matmul_plus(gated.clone(), wide.lying(&wide.low), base, bias), gated);
+    /// Returns the narrow side, the product of two factors, gated in `dtype`.
+    fn narrow(&self, [lhs, rhs]: [Matrix; 2], rank: usize, dtype: DType) -> Narrow {
+        let (product, shape) = (Products::of(lhs, rhs), [self.batch * self.time, rank]);
+        if self.gates.is_none() {
+            return Narrow { low: None, gated: product.scaled(self.scale).compute(dtype, shape) };
         }
+        let low = product.compute(DType::F32, shape);
+        Narrow { low: Some(low.clone()), gated: host::restored(self.scaled(low), dtype) }
+    }
+
+    /// Returns the product of `base`, two factors, plus `bias` and `gated · wide`, in f32 and reshaped from `[rows, width]`, and the narrow
+    /// side, which is the product of `narrow`.
+    fn updated<const D: usize>(
+        &self,
+        [lhs, rhs]: [Matrix; 2],
+        narrow: [Matrix; 2],
+        wide: Wide,
+        bias: Option<Tensor<1>>,
+        shape: [usize; D],
+    ) -> (Tensor<D>, Narrow) {
+        let (base, rank) = (Products::of(lhs, rhs), wide.rank());
+        if adds_up(&narrow[0]) {
+            let narrow = self.narrow(narrow, rank, wide.low.dtype());
+            let sum = base.plus(Matrix::of(narrow.gated.clone()), wide.matrix());
+            return (sum.with_bias(bias).compute(DType::F32, shape), narrow);
+        }
+        let [lhs, rhs] = narrow;
+        let rows = self.batch * self.time;
+        let low = Products::of(lhs, rhs).compute(DType::F32, [rows, rank]);
+        let (y, gated) = self.added(base.compute(DType::F32, [rows, shape[D - 1]]), low.clone(), wide, bias);
+        (y.reshape(shape), Narrow { low: Some(low), gated })
+    }
+
+    /// Returns `base + bias + gated · wide`, `[rows, width]`, and `gated`, which is `low` multiplied by its gates, all in f32.
+    fn added(&self, base: Tensor<2>, low: Tensor<2>, wide: Wide, bias: Option<Tensor<1>>) -> (Tensor<2>, Tensor<2>) {
         #[cfg(feature = "cube")]
         if Backing::of(&base.device()).is_cube() {
             let ([rows, width], rank) = (base.dims(), low.dims()[1]);
@@ -254,7 +303,7 @@ impl Scaling {
             return (y, gated);
         }
         let gated = self.scaled(low);
-        let y = base + matmul(gated.clone(), wide.lying(&wide.full));
+        let y = base + matmul(gated.clone(), wide.lying());
         (bias.map_or(y.clone(), |bias| y + host::f32(bias).unsqueeze()), gated)
     }
 }

@@ -153,8 +153,8 @@ pub(crate) fn lowered_weight(weight: Tensor<2>, in_training: bool) -> Tensor<2> 
 
 /// Whether products of these numbers must not be rounded to TF32.
 #[cfg(feature = "cube")]
-pub(crate) fn needs_exact_product<const D: usize>(x: &Tensor<D>) -> bool {
-    COMPUTE.get() != Compute::Tf32 && x.dtype() == DType::F32
+pub(crate) fn needs_exact_product(dtype: DType) -> bool {
+    COMPUTE.get() != Compute::Tf32 && dtype == DType::F32
 }
 
 /// Type of the factors of products on a device.

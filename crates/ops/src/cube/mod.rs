@@ -40,7 +40,7 @@ pub(crate) use lora::LowRank;
 pub(crate) use loss::ClassLoss;
 pub(crate) use norm::LayerNorm;
 pub(crate) use optimizer::{AdamW, Rates, mix};
-pub(crate) use product::{Rounding, matmul, matmul_plus, product_shape};
+pub(crate) use product::{Rounding, matmul, product_shape, sum_of_products};
 pub(crate) use softmax::Softmax;
 pub(crate) use step::StepControl;
 pub(crate) use sum::{column_sums, sum, sum_of_squares};

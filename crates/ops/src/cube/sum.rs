@@ -32,10 +32,11 @@ pub(crate) fn sum_of_squares(tensors: Vec<CubeTensor>) -> CubeTensor {
     collected(&partial_sums(tensors, true))
 }
 
-/// Returns the sums of columns, `[columns]` in f32, of `[rows, columns]` in any float type. Slabs of many rows are summed in parallel, then their sums.
+/// Returns the sums of columns, `[columns]` in f32, of `[.., columns]` in any float type. Slabs of many rows are summed in parallel, then their sums.
 pub(crate) fn column_sums(x: CubeTensor) -> CubeTensor {
     let x = into_contiguous(x);
-    let [rows, columns] = x.meta.shape().dims();
+    let columns = *x.meta.shape().last().unwrap_or(&1);
+    let rows = x.meta.num_elements() / columns.max(1);
     let width = row_vector_width(columns, std::iter::once(&x));
     let across = columns.div_ceil(width * SIDE).max(1);
     let slabs = rows.div_ceil(SIDE * FEW_ROWS).min(most_cubes(&x.client).div_ceil(across));

@@ -285,7 +285,7 @@ fn convolution(device: &Device, [time, channels]: [usize; 2], stride: usize) -> 
 /// Operations on more numbers than a tile of their kernels has: attention with so many scores that half precision always computes it on
 /// matrix units, of keys that are read four at a time, and one at a time; heads as wide as Whisper's; and products, one of a convolution, of which a weight's gradient
 /// is split among cubes, with a narrow one and one of an odd width.
-pub const LARGE: [Case; 11] = [
+pub const LARGE: [Case; 12] = [
     Case {
         name: "`attention`, many scores",
         cpu: KERNEL,
@@ -321,19 +321,29 @@ pub const LARGE: [Case; 11] = [
     Case { name: "`linear`, many rows", cpu: KERNEL, run: |device| maps(device, [72, 136]) },
     Case { name: "`linear`, many rows, to a narrow one", cpu: KERNEL, run: |device| maps(device, [168, 24]) },
     Case { name: "`linear`, many rows, to an odd width", cpu: KERNEL, run: |device| maps(device, [72, 37]) },
-    Case { name: "`lora_linear`, many rows", cpu: KERNEL, run: |device| adapted(device, [72, 136], 16) },
-    Case { name: "`lora_linear`, many rows, odd sizes", cpu: KERNEL, run: |device| adapted(device, [72, 37], 3) },
+    Case { name: "`lora_linear`, many rows", cpu: KERNEL, run: |device| adapted(device, [72, 136], 16, true) },
+    Case {
+        name: "`lora_linear`, many rows, one scale",
+        cpu: KERNEL,
+        run: |device| adapted(device, [136, 72], 8, false),
+    },
+    Case { name: "`lora_linear`, many rows, odd sizes", cpu: KERNEL, run: |device| adapted(device, [72, 37], 3, true) },
 ];
 
-/// A linear map of 1,400 rows, from one width to another, with a gated adapter of a rank.
-fn adapted(device: &Device, [from, to]: [usize; 2], rank: usize) -> Run {
+/// A linear map of 1,400 rows, from one width to another, with an adapter of a rank, which has gates or one scale.
+fn adapted(device: &Device, [from, to]: [usize; 2], rank: usize, gated: bool) -> Run {
     let x = leaf::<3>(1, [2, 700, from], 1.0, device);
     let (weight, bias) = (plain::<2>(5, [to, from], 0.3, device), leaf::<1>(6, [to], 1.0, device));
     let (a, b) = (leaf::<2>(2, [rank, from], 0.3, device), leaf::<2>(3, [to, rank], 0.3, device));
     let gates = leaf::<2>(4, [2, rank], 1.0, device);
-    let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: LoraGates::Each(gates.clone()) };
+    let each = if gated { LoraGates::Each(gates.clone()) } else { LoraGates::Same(0.7) };
+    let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: each };
     let y = lora_linear(x.clone(), weight, Some(bias.clone()), vec![update]);
-    run(y, move |g| vec![gradient(&x, g), gradient(&bias, g), gradient(&a, g), gradient(&b, g), gradient(&gates, g)])
+    run(y, move |g| {
+        let mut found = vec![gradient(&x, g), gradient(&bias, g), gradient(&a, g), gradient(&b, g)];
+        found.extend(gated.then(|| gradient(&gates, g)));
+        found
+    })
 }
 
 /// A linear map of 1,400 rows, from one width to another.

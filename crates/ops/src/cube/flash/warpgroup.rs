@@ -83,9 +83,9 @@ fn launch(
     let sizes = [queries, key.shape()[2], heads, heads * d_head].map(|size| size as u64);
     let sizes = sizes.into_iter().chain([u64::from(scale.to_bits())]).collect();
     let constants = [
-        ("FORWARD", name == FORWARD),
-        ("BACKWARD_QUERY", name == BACKWARD_QUERY),
-        ("BACKWARD_KEY_VALUE", name == BACKWARD_KEY_VALUE),
+        ("FORWARD", u32::from(name == FORWARD)),
+        ("BACKWARD_QUERY", u32::from(name == BACKWARD_QUERY)),
+        ("BACKWARD_KEY_VALUE", u32::from(name == BACKWARD_KEY_VALUE)),
     ];
     let kernel = Kernel { name, text: TEXT, constants, low };
     kernel.launch([own.shape()[2].div_ceil(ROWS), heads, batch], parameters, sizes);

@@ -14,7 +14,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubek::matmul::multi_level::Strategy;
 pub(crate) use launch::Rounding;
 use launch::launch;
-use tiles::{Added, launch_tiles};
+use tiles::{Epilogue, launch_tiles};
 
 /// Returns `lhs · rhs` over the last two axes, in the type `out`; both factors have the same type.
 pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: Rounding) -> CubeTensor {
@@ -24,7 +24,7 @@ pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: R
         return CubeBackend::float_zeros(product_shape(shapes[0], shapes[1]), &lhs.device, float);
     }
     let y = init_matmul_output(lhs, rhs, out);
-    if launch_tiles(lhs, rhs, Added::default(), &y) {
+    if launch_tiles(&[[lhs, rhs]], Epilogue::default(), &y) {
         return y;
     }
     #[cfg(feature = "autotune")]
@@ -36,19 +36,36 @@ pub(crate) fn matmul(lhs: &CubeTensor, rhs: &CubeTensor, out: DType, rounding: R
     y
 }
 
-/// Returns `lhs · rhs + base + bias` of matrices in f32, for factors of a type that [`has_fragments`](super::has_fragments).
-pub(crate) fn matmul_plus(
-    lhs: &CubeTensor,
-    rhs: &CubeTensor,
-    base: Option<&CubeTensor>,
+/// Returns `scale · Σ lhs · rhs + bias` of matrices in the type `out`, for factors of a type that [`has_fragments`](super::has_fragments).
+pub(crate) fn sum_of_products(
+    terms: &[[&CubeTensor; 2]],
+    scale: f32,
     bias: Option<&CubeTensor>,
+    out: DType,
 ) -> CubeTensor {
-    let y = init_matmul_output(lhs, rhs, DType::F32);
-    if lhs.meta.num_elements() * rhs.meta.num_elements() > 0 && launch_tiles(lhs, rhs, Added { bias, base }, &y) {
+    let y = init_matmul_output(terms[0][0], terms[0][1], out);
+    if launch_tiles(terms, Epilogue { scale, bias, base: None }, &y) {
         return y;
     }
+    let mut sum: Option<CubeTensor> = None;
+    for (at, [lhs, rhs]) in terms.iter().enumerate() {
+        let bias = bias.filter(|_| at + 1 == terms.len());
+        sum = Some(product_plus([lhs, rhs], Epilogue { scale, bias, base: sum.as_ref() }));
+    }
+    let sum = sum.expect("a sum has a term");
+    if out == DType::F32 { sum } else { CubeBackend::float_cast(sum, out.into()) }
+}
+
+/// Returns a product of matrices in f32, after the epilogue.
+fn product_plus([lhs, rhs]: [&CubeTensor; 2], epilogue: Epilogue) -> CubeTensor {
+    let y = init_matmul_output(lhs, rhs, DType::F32);
+    if launch_tiles(&[[lhs, rhs]], epilogue, &y) {
+        return y;
+    }
+    let Epilogue { scale, bias, base } = epilogue;
     let bias = bias.map(|bias| CubeBackend::float_reshape(bias.clone(), [1, bias.meta.num_elements()].into()));
     let y = matmul(lhs, rhs, DType::F32, Rounding::MatrixUnits);
+    let y = if scale == 1.0 { y } else { CubeBackend::float_mul_scalar(y, scale.into()) };
     base.cloned().into_iter().chain(bias).fold(y, CubeBackend::float_add)
 }
 

@@ -84,6 +84,20 @@ __device__ __forceinline__ void multiply(float (&sums)[64], u64 left, u64 right)
                  : "l"(left), "l"(right), "n"(!LEFT_ALONG), "n"(!RIGHT_ALONG));
 }
 
+// Products of 64 × 16 and 16 × 64 numbers, added to the warpgroup's sums.
+template <bool LEFT_ALONG, bool RIGHT_ALONG>
+__device__ __forceinline__ void multiply(float (&sums)[32], u64 left, u64 right) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.LOW.LOW {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, p, 1, 1, %34, %35;}"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]),
+                     "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]),
+                     "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]),
+                     "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
+                 : "l"(left), "l"(right), "n"(!LEFT_ALONG), "n"(!RIGHT_ALONG));
+}
+
 // Products of 64 × 16 and 16 × 64 numbers, added to the sums or, without ADD, written in their place. The left factor is in registers, as
 // sums are: pairs of both rows in eight columns, and in the next eight.
 template <bool RIGHT_ALONG, bool ADD = true>

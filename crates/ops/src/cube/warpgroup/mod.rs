@@ -40,7 +40,7 @@ pub(super) struct Kernel<const N: usize> {
     /// Text with the function.
     pub text: Text,
     /// Constants that the text expects.
-    pub constants: [(&'static str, bool); N],
+    pub constants: [(&'static str, u32); N],
     /// Type of the factors of products: f16 or bf16.
     pub low: DType,
 }
@@ -107,7 +107,7 @@ impl<const N: usize> Kernel<N> {
     }
 
     fn source(&self) -> String {
-        let define = |(name, flag): &(&str, bool)| format!("#define {name} {}\n", u8::from(*flag));
+        let define = |(name, value): &(&str, u32)| format!("#define {name} {value}\n");
         let constants: String = self.constants.iter().map(define).collect();
         let low = if self.low == DType::BF16 { "bf16" } else { "f16" };
         [INSTRUCTIONS.replace("LOW", low), constants, self.text.text.to_owned()].concat()

@@ -25,6 +25,8 @@ pub(super) struct Sizes {
     pub lhs_batch: usize,
     pub rhs_batch: usize,
     pub y_batch: usize,
+    /// Factor of the products.
+    pub scale: f32,
 }
 
 #[cube(launch)]
@@ -155,7 +157,7 @@ pub(super) fn product_of_tiles<T: Numeric, O: Numeric, W: Size, P: Size, Q: Size
             for e in 0..4usize {
                 let of_row = first_row + row + comptime!(16 * i + e % 2 * 8) + UNIT_POS_X as usize / 4;
                 let of_column = first_column + column + comptime!(16 * j + e / 2 * 8) + UNIT_POS_X as usize % 4 * 2;
-                let mut pair = sums[comptime!(4 * (i * wide + j) + e)];
+                let mut pair = sums[comptime!(4 * (i * wide + j) + e)] * Vector::new(sizes.scale);
                 if comptime!(added[0]) {
                     #[unroll]
                     for n in 0..2usize {

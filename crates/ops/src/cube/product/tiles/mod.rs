@@ -2,8 +2,8 @@
 //! sums over many numbers split among cubes.
 //!
 //! A cube computes a tile of the product, each of its planes a part of it. While it multiplies one slice of the factors in shared memory, it
-//! reads the next one from the card's memory into registers. Cards with warpgroups have a [kernel](warpgroup) of their own for all but narrow
-//! products.
+//! reads the next one from the card's memory into registers. Cards with warpgroups have a [kernel](warpgroup) of their own, which also adds up to
+//! three products.
 
 mod kernel;
 mod launch;
@@ -20,43 +20,60 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use kernel::{SizesLaunch, product_of_tiles, sum_of_shares};
-use launch::Launch;
+use launch::{Launch, Term};
 use matrices::Matrices;
 use tile::{DEPTH, RESIDENT, Tile, WIDTH, shares};
 
-/// Numbers that are added to a product.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Added<'a> {
-    /// One for each column.
+/// What becomes of products.
+#[derive(Clone, Copy)]
+pub(super) struct Epilogue<'a> {
+    /// Factor of the products.
+    pub scale: f32,
+    /// Bias that is added, one number for each column.
     pub bias: Option<&'a CubeTensor>,
-    /// Numbers in f32 and in the product's shape.
+    /// Numbers that are added, in f32 and in the product's shape.
     pub base: Option<&'a CubeTensor>,
 }
 
-/// Writes `lhs · rhs`, plus what is added, to `y`; false if the factors are not of a type and layout that the kernels take.
-pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, base }: Added, y: &CubeTensor) -> bool {
-    let client = lhs.client.clone();
-    if lhs.dtype != rhs.dtype || !has_fragments(client.properties(), lhs.dtype) {
-        return false;
+impl Default for Epilogue<'_> {
+    fn default() -> Self {
+        Self { scale: 1.0, bias: None, base: None }
     }
-    let [Some(left), Some(right), Some(product)] = [lhs, rhs, y].map(Matrices::of) else { return false };
-    if !left.is_aligned(lhs) || !right.is_aligned(rhs) || !product.by_rows || left.batch != right.batch {
+}
+
+/// Writes the sum of products, each of two factors, after the epilogue to `y`; false if the factors are not of a type and layout that the kernels
+/// take.
+pub(super) fn launch_tiles(factors: &[[&CubeTensor; 2]], epilogue: Epilogue, y: &CubeTensor) -> bool {
+    let Epilogue { scale, bias, base } = epilogue;
+    let client = y.client.clone();
+    let terms: Option<Vec<Term>> = factors.iter().map(|[lhs, rhs]| Term::of(lhs, rhs)).collect();
+    let (Some(terms), Some(product)) = (terms, Matrices::of(y)) else { return false };
+    let (low, Term { left, right, .. }) = (factors[0][0].dtype, &terms[0]);
+    let alike = terms.iter().all(|term| term.is_like(&terms[0])) && factors.iter().flatten().all(|x| x.dtype == low);
+    if !alike || !has_fragments(client.properties(), low) || !product.by_rows {
         return false;
     }
     // Of a grid's third axis, and of the kernels' indices.
     if left.batch > usize::from(u16::MAX) || u32::try_from(y.meta.num_elements()).is_err() {
         return false;
     }
-    let on_warpgroups = warpgroup::takes(client.properties(), [&left, &right], [lhs.dtype, y.dtype]);
-    let (tile, depth, resident) = match on_warpgroups {
-        true => (warpgroup::TILE, warpgroup::DEPTH, warpgroup::RESIDENT),
+    let on_warpgroups = warpgroup::takes(client.properties(), &terms, [low, y.dtype]);
+    if !on_warpgroups && terms.len() > 1 {
+        return false;
+    }
+    let (tile, slice, resident) = match on_warpgroups {
+        true => {
+            let tile = warpgroup::tile(left.rows, right.columns);
+            (tile, warpgroup::DEPTH, warpgroup::resident(tile))
+        }
         false => (Tile::of(left.rows, right.columns), DEPTH, RESIDENT),
     };
     let count = left.rows.div_ceil(tile.rows) * right.columns.div_ceil(tile.columns);
     let multiprocessors = client.properties().hardware.num_streaming_multiprocessors.map_or(32, |n| n as usize);
-    let shares = shares(left.columns, count * left.batch, resident * multiprocessors);
-    let share = left.columns.div_ceil(shares).next_multiple_of(depth);
-    let shares = left.columns.div_ceil(share);
+    let (starts, depth) = places(&terms, slice);
+    let shares = shares(depth, count * left.batch, resident * multiprocessors);
+    let share = depth.div_ceil(shares).next_multiple_of(slice);
+    let shares = depth.div_ceil(share);
     let base_pitch = match base.map(Matrices::of) {
         None => 0,
         Some(Some(base)) if base.by_rows && base.batch == 1 && shares == 1 => base.pitch,
@@ -77,17 +94,17 @@ pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, bas
         && starts_at_pair(target)
         && base.is_none_or(starts_at_pair);
     // Without a bias or base any tensor will do, because it is not read.
-    let added = bias.cloned().map_or_else(|| empty(lhs, [1]), into_contiguous);
+    let added = bias.cloned().map_or_else(|| empty(y, [1]), into_contiguous);
     let launch = Launch {
-        lhs,
-        rhs,
+        terms: &terms,
         bias: &added,
         base: base.unwrap_or(target),
         y: target,
-        left: &left,
-        right: &right,
         cubes: [count, shares, left.batch],
+        starts,
+        depth,
         share,
+        scale,
         y_pitch,
         y_batch,
         base_pitch,
@@ -104,9 +121,20 @@ pub(super) fn launch_tiles(lhs: &CubeTensor, rhs: &CubeTensor, Added { bias, bas
     true
 }
 
+/// Where the terms begin among the numbers of a sum, each with a slice of its own, and where the last one ends.
+fn places(terms: &[Term], slice: usize) -> (Vec<usize>, usize) {
+    let mut end = 0;
+    let mut start = |term: &Term| {
+        let start = usize::next_multiple_of(end, slice);
+        end = start + term.left.columns;
+        start
+    };
+    (terms.iter().map(&mut start).collect(), end)
+}
+
 /// Launches the kernel that multiplies fragments.
 fn launch_fragments(launch: &Launch, tile: Tile) {
-    let Launch { left, right, .. } = launch;
+    let Term { lhs, rhs, left, right } = &launch.terms[0];
     let sizes = SizesLaunch::new(
         left.rows,
         right.columns,
@@ -119,17 +147,18 @@ fn launch_fragments(launch: &Launch, tile: Tile) {
         left.distance / WIDTH,
         right.distance / WIDTH,
         launch.y_batch,
+        launch.scale,
     );
     let tensor = |x: &CubeTensor| x.clone().into_tensor_arg();
     product_of_tiles::launch(
-        &launch.lhs.client,
+        &launch.y.client,
         launch.cube_count(),
         CubeDim::new_2d(LANES as u32, tile.planes() as u32),
         WIDTH,
         2,
         if launch.pairs { 2 } else { 1 },
-        tensor(launch.lhs),
-        tensor(launch.rhs),
+        tensor(lhs),
+        tensor(rhs),
         tensor(launch.bias),
         tensor(launch.base),
         tensor(launch.y),
@@ -138,7 +167,7 @@ fn launch_fragments(launch: &Launch, tile: Tile) {
         [left.by_rows, right.by_rows],
         [left.is_ragged(), right.is_ragged()],
         launch.adds,
-        element(launch.lhs.dtype),
+        element(lhs.dtype),
         element(launch.y.dtype),
     );
 }

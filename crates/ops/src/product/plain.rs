@@ -1,7 +1,5 @@
-//! Products of matrices.
+//! One product.
 
-#[cfg(feature = "cube")]
-use crate::capacity::properties;
 #[cfg(feature = "cube")]
 use crate::cube;
 #[cfg(feature = "cube")]
@@ -9,6 +7,8 @@ use crate::device::Backing;
 use crate::host;
 #[cfg(feature = "cube")]
 use crate::precision::needs_exact_product;
+#[cfg(feature = "cube")]
+use burn::tensor::Device;
 use burn::tensor::{DType, Tensor};
 
 /// Returns `lhs · rhs` over the last two axes, in the type of its factors. The leading axes must be equal in both.
@@ -22,7 +22,7 @@ use burn::tensor::{DType, Tensor};
 pub fn matmul<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "cube")]
     if Backing::of(&lhs.device()) == Backing::Cuda {
-        let rounding = if needs_exact_product(&lhs) { cube::Rounding::Exact } else { cube::Rounding::MatrixUnits };
+        let rounding = cube_rounding(lhs.dtype());
         return kernel::product(lhs, rhs, rounding);
     }
     lhs.matmul(rhs)
@@ -48,37 +48,17 @@ pub(crate) fn matmul_as<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, dtype: D
     host::restored(matmul(lhs, rhs), dtype)
 }
 
-/// Returns `lhs · rhs + bias` in `dtype` and reshaped, computed in the type of the factors. It has no gradient.
-pub(crate) fn matmul_with_bias<const D: usize>(
-    [lhs, rhs]: [Tensor<2>; 2],
-    bias: Option<Tensor<1>>,
-    dtype: DType,
-    shape: [usize; D],
-) -> Tensor<D> {
-    #[cfg(feature = "cube")]
-    if dtype == DType::F32 && bias.is_some() && adds_up(&lhs) {
-        return kernel::plus(lhs, rhs, None, bias).reshape(shape);
-    }
-    // The bias is added in the shape of the neighbouring operations, so that it is fused with those.
-    let y = matmul_as(lhs, rhs, dtype).reshape(shape);
-    match bias {
-        Some(bias) => y + host::restored(bias, dtype).unsqueeze(),
-        None => y,
-    }
+/// Rounding of the factors of a product of this type on a device, if its kernel is selected here and not by Burn.
+#[cfg(feature = "cube")]
+pub(super) fn rounding(device: &Device, dtype: DType) -> Option<cube::Rounding> {
+    let backing = Backing::of(device);
+    let is_ours = backing == Backing::Cuda || backing.is_cube() && dtype != DType::F32;
+    is_ours.then(|| cube_rounding(dtype))
 }
 
-/// Returns `lhs · rhs + base + bias` in f32, for factors of a type whose kernels for products [add](adds_up) them. It has no gradient.
 #[cfg(feature = "cube")]
-pub(crate) fn matmul_plus(lhs: Tensor<2>, rhs: Tensor<2>, base: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    kernel::plus(lhs, rhs, Some(base), bias)
-}
-
-/// Whether kernels for products of such factors add other numbers to them.
-#[cfg(feature = "cube")]
-pub(crate) fn adds_up(factor: &Tensor<2>) -> bool {
-    let device = factor.device();
-    Backing::of(&device) == Backing::Cuda
-        && properties(&device).is_some_and(|found| cube::has_fragments(&found, factor.dtype()))
+fn cube_rounding(dtype: DType) -> cube::Rounding {
+    if needs_exact_product(dtype) { cube::Rounding::Exact } else { cube::Rounding::MatrixUnits }
 }
 
 /// Whether kernels write products of these numbers in half precision as f32, without a cast of their own.
@@ -92,10 +72,8 @@ fn writes_sums<const D: usize>(factor: &Tensor<D>) -> bool {
 mod kernel {
     use crate::cube::{self, Rounding};
     use crate::graph::{AnyFloat, with_gradients};
-    use crate::host;
     use burn::backend::{AutodiffBackend, Dispatch};
     use burn::tensor::{DType, Tensor};
-    use burn_cubecl::tensor::CubeTensor;
 
     /// Returns a product in the type of its factors.
     pub(crate) fn product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, rounding: Rounding) -> Tensor<D> {
@@ -116,21 +94,6 @@ mod kernel {
             vec![d_lhs, d_rhs]
         };
         Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
-    }
-
-    /// Returns a product in f32 plus base and bias, without gradients.
-    pub(crate) fn plus(lhs: Tensor<2>, rhs: Tensor<2>, base: Option<Tensor<2>>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        let shape = cube::product_shape(&lhs.shape(), &rhs.shape());
-        let has_base = base.is_some();
-        let mut inputs = vec![lhs.into_dispatch(), rhs.into_dispatch()];
-        inputs.extend(base.map(|base| host::f32(base).into_dispatch()));
-        inputs.extend(bias.map(|bias| host::f32(bias).into_dispatch()));
-        let launch = move |inputs: Vec<CubeTensor>| {
-            let mut added = inputs[2..].iter();
-            let base = if has_base { added.next() } else { None };
-            vec![cube::matmul_plus(&inputs[0], &inputs[1], base, added.next())]
-        };
-        Tensor::from_dispatch(cube::queue("matmul", inputs, vec![(shape, DType::F32)], launch).remove(0))
     }
 
     /// Returns a product in `dtype`, without gradients.
