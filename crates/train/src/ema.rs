@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
-use undertone_ops::{StepControl, average};
+use undertone_ops::{StepControl, average, settled};
 use undertone_store::{HostTensor, MapParameter, StoreError, VisitParameter, map, visit};
 
 /// The average of every trainable parameter over the steps (Polyak and Juditsky, 1992), by name.
@@ -43,7 +43,7 @@ impl Ema {
                     names.push(name);
                     pairs.push([average, value]);
                 }
-                None => drop(self.weights.insert(name, value)),
+                None => drop(self.weights.insert(name, settled(value))),
             }
         }
         self.weights.extend(names.into_iter().zip(average(pairs, decay, control)));
@@ -82,7 +82,8 @@ impl Ema {
     ) -> Result<(), StoreError> {
         for name in names {
             let host = source(&name)?;
-            self.weights.insert(name, Tensor::from_data(TensorData::new(host.data, host.shape), device));
+            let values = Tensor::from_data(TensorData::new(host.data, host.shape), device);
+            self.weights.insert(name, settled(values));
         }
         Ok(())
     }

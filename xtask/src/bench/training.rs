@@ -10,7 +10,7 @@ use undertone::model::adapters::Gates;
 use undertone::model::adapters::lora::LoraConfig;
 use undertone::model::backbone::Backbone;
 use undertone::model::whisper::{DecoderCache, Whisper, WhisperConfig, WhisperDecoder};
-use undertone::ops::{Compute, linear_cross_entropy};
+use undertone::ops::{Compute, linear_cross_entropy, settle};
 use undertone::phases::Trainable;
 use undertone::store::set_trainable;
 use undertone::train::{
@@ -54,11 +54,11 @@ impl Training {
         undertone::ops::seed(0);
         let model = match trained {
             Trained::Part(part) => {
-                let model = config.init(device);
+                let model = settle(config.init(device));
                 let constants = model.constants();
                 set_trainable(model, |path| part.includes(path, constants))
             }
-            Trained::Adapters { r, count } => adapted(config.init(device), r, count, device),
+            Trained::Adapters { r, count } => adapted(settle(config.init(device)), r, count, device),
         };
         let adapters = match trained {
             Trained::Part(_) => None,

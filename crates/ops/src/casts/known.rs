@@ -2,6 +2,7 @@
 
 use crate::cube::{self, identity};
 use crate::graph::AnyFloat;
+use crate::settled::long_lived;
 use burn::backend::TensorMetadata;
 use burn::backend::fusion::custom::TensorId;
 use burn::tensor::{DType, Tensor};
@@ -44,12 +45,24 @@ impl Casts {
     }
 }
 
-/// Returns the cast of a tensor: the known one, or a new one after `make_room`.
-pub(super) fn cast<const D: usize>(
+/// Returns the cast of an input: the known one, or a new one in place of the last input's.
+pub(super) fn input<const D: usize>(x: Tensor<D>, dtype: DType) -> Tensor<D> {
+    cast(&INPUTS, x, dtype, |casts, x| {
+        casts.clear_own();
+        x.cast(dtype)
+    })
+}
+
+/// Returns the cast of a weight: the known one, or a new one that is kept.
+pub(super) fn weight<const D: usize>(weight: Tensor<D>, dtype: DType) -> Tensor<D> {
+    cast(&WEIGHTS, weight, dtype, |_, weight| long_lived(weight, move |weight| weight.cast(dtype)))
+}
+
+fn cast<const D: usize>(
     known: &Mutex<Casts>,
     x: Tensor<D>,
     dtype: DType,
-    make_room: impl FnOnce(&mut Casts),
+    new: impl FnOnce(&mut Casts, Tensor<D>) -> Tensor<D>,
 ) -> Tensor<D> {
     let key = key(x.clone().into());
     let mut casts = locked(known);
@@ -57,8 +70,7 @@ pub(super) fn cast<const D: usize>(
         cast.used = true;
         return cast.output.clone().tensor();
     }
-    make_room(&mut casts);
-    let output = x.cast(dtype);
+    let output = new(&mut casts, x);
     casts.0.insert(key, Cast { output: output.clone().into(), dtype, used: true });
     output
 }
@@ -76,9 +88,12 @@ pub(super) fn cast_all(weights: Vec<(DType, AnyFloat)>) {
         by_type.entry(dtype.name().to_owned()).or_insert_with(|| (dtype, Vec::new())).1.push(weight);
     }
     for (dtype, weights) in by_type.into_values() {
-        let outputs = weights.iter().map(|weight| (weight.0.shape(), dtype)).collect();
-        let inputs = weights.iter().map(|weight| weight.0.clone()).collect();
-        let made = cube::queue("cast_weights", inputs, outputs, move |weights| cube::cast_all(weights, dtype));
+        let device = weights[0].clone().tensor::<1>().device();
+        let made = device.memory_persistent_allocations(weights.clone(), move |weights| {
+            let outputs = weights.iter().map(|weight| (weight.0.shape(), dtype)).collect();
+            let inputs = weights.into_iter().map(|weight| weight.0).collect();
+            cube::queue("cast_weights", inputs, outputs, move |weights| cube::cast_all(weights, dtype))
+        });
         let mut casts = locked(&WEIGHTS);
         for (weight, output) in weights.into_iter().zip(made) {
             casts.0.insert(key(weight), Cast { output: AnyFloat(output), dtype, used: true });

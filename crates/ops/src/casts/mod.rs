@@ -19,7 +19,7 @@ pub struct CastType(DType);
 pub(crate) fn input_cast<const D: usize>(x: Tensor<D>, dtype: DType) -> Tensor<D> {
     #[cfg(feature = "cube")]
     if Backing::of(&x.device()).is_cube() {
-        return known::cast(&known::INPUTS, x, dtype, known::Casts::clear_own);
+        return known::input(x, dtype);
     }
     x.cast(dtype)
 }
@@ -28,7 +28,7 @@ pub(crate) fn input_cast<const D: usize>(x: Tensor<D>, dtype: DType) -> Tensor<D
 pub(crate) fn weight_cast(weight: Tensor<2>, dtype: DType, in_training: bool) -> Tensor<2> {
     #[cfg(feature = "cube")]
     if in_training && Backing::of(&weight.device()).is_cube() {
-        return known::cast(&known::WEIGHTS, weight, dtype, |_| {});
+        return known::weight(weight, dtype);
     }
     let _ = in_training;
     weight.cast(dtype)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_model::frozen::{FrozenDtype, hold_frozen, loaded_in};
 use undertone_model::whisper::Whisper;
+use undertone_ops::settle;
 use undertone_tasks::GenerationSettings;
 
 /// Backbone with its tokenizer and other files.
@@ -30,7 +31,7 @@ impl Pretrained {
         if experiment.model.backbone.is_text() {
             undertone_ops::seed(experiment.seed);
             let mut text = loaded(experiment, device, || experiment.model.load_text(device))?;
-            text.network = held(text.network, experiment)?;
+            text.network = settle(held(text.network, experiment)?);
             return Ok(Self::new(text));
         }
         let speech = load_speech(experiment, device)?;
@@ -80,7 +81,7 @@ pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<Sp
     if experiment.model.backbone != Architecture::WHISPER {
         let load = || experiment.model.load_speech(device, experiment.seed);
         let mut speech = loaded(experiment, device, load)?;
-        speech.network = held(speech.network, experiment)?;
+        speech.network = settle(held(speech.network, experiment)?);
         return Ok(speech);
     }
     let mut whisper = loaded(experiment, device, || experiment.load_whisper(device))?;
@@ -90,7 +91,7 @@ pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<Sp
         whisper.generation.task = Some(experiment.data.task.clone());
     }
     // Before it becomes a backbone, whose decoder shares its weights.
-    let network = held(BoxedBackbone::new("Whisper", whisper.model), experiment)?;
+    let network = settle(held(BoxedBackbone::new("Whisper", whisper.model), experiment)?);
     whisper.model = network.downcast_ref::<Whisper>().expect("the network that was put in").clone();
     Ok(whisper.into())
 }

@@ -26,7 +26,7 @@ use rule::{DynRule, Update};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use undertone_ops::{AnyFloat, CastType, StepControl, cast_weights, forget_cast};
+use undertone_ops::{AnyFloat, CastType, StepControl, cast_weights, forget_cast, settled};
 use undertone_store::{HostTensor, MapParameter, StoreError, map};
 
 /// The optimizer of a configuration. Its state has names, and can be saved and restored exactly.
@@ -191,7 +191,7 @@ impl Optimizer {
                     own = own[shard.range(size)].to_vec();
                 }
                 let length = own.len();
-                Ok(Tensor::from_data(TensorData::new(own, [length]), device))
+                Ok(settled(Tensor::from_data(TensorData::new(own, [length]), device)))
             };
             let parts = self.rule.state().iter().map(tensor).collect::<Result<_, _>>()?;
             let step = source(&format!("{name}.{STEP}"))?.data.first().copied().unwrap_or_default() as u64;
@@ -272,7 +272,7 @@ impl MapParameter for Taker<'_> {
             None => flat,
         };
         let fresh = || {
-            let parts = rule.lengths(&own_shape).into_iter().map(|length| Tensor::zeros([length], &device));
+            let parts = rule.lengths(&own_shape).into_iter().map(|length| settled(Tensor::zeros([length], &device)));
             State { step: 0, parts: parts.collect(), size }
         };
         let State { step, parts, .. } = state.remove(&name).unwrap_or_else(fresh);

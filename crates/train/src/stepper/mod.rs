@@ -24,7 +24,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use report::DeviceLosses;
 use std::time::{Duration, Instant};
-use undertone_ops::{Compute, StepControl, StepRules, autocast, runs_ahead};
+use undertone_ops::{Compute, StepControl, StepRules, autocast, runs_ahead, settle_trained};
 use undertone_store::{frozen_checksum, load_trainable, parameter_infos};
 use workers::Concurrency;
 
@@ -66,7 +66,7 @@ impl<O: Objective> Stepper<O> {
         }
         Self {
             objective,
-            model: Some(model.train()),
+            model: Some(settle_trained(model.train())),
             device: device.clone().autodiff(),
             compute: config.compute.number_type().on(device),
             optimizer,
@@ -259,7 +259,7 @@ impl<O: Objective> Stepper<O> {
             }
             *ema = restored;
         }
-        self.model = Some(model);
+        self.model = Some(settle_trained(model));
         self.coverage = None;
         Ok(frozen)
     }
