@@ -26,19 +26,26 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if Backing::of(&x.device()) == Backing::LibTorch {
         return libtorch::gelu(x);
     }
-    let (dtype, fused) = (x.dtype(), fused(&x.device()));
-    let x = host::f32(x);
-    let y = if fused { unary::<D, D>(Gelu, x) } else { composed_gelu(x) };
-    host::restored(y, dtype)
+    if !fused(&x.device()) {
+        return composed_gelu(x);
+    }
+    let dtype = x.dtype();
+    host::restored(unary::<D, D>(Gelu, host::f32(x)), dtype)
 }
 
+/// GELU in f32, also of numbers in half precision, which are kept as they are.
 fn composed_gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let dtype = x.dtype();
     // Φ(x) = (1 + erf(x / √2)) / 2 and φ(x) = exp(-x² / 2) / √(2π).
     let normal = |x: Tensor<D>| x.mul_scalar(FRAC_1_SQRT_2).erf().add_scalar(1.0).mul_scalar(0.5);
     let density = |x: Tensor<D>| x.square().mul_scalar(-0.5).exp().mul_scalar(0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI);
     differentiated(x, |x| {
-        let y = x.clone() * normal(x.clone());
-        (y, move |dy| (normal(x.clone()) + x.clone() * density(x)) * dy)
+        let wide = host::f32(x.clone());
+        let backward = move |dy| {
+            let x = host::f32(x);
+            host::restored((normal(x.clone()) + x.clone() * density(x)) * host::f32(dy), dtype)
+        };
+        (host::restored(wide.clone() * normal(wide), dtype), backward)
     })
 }
 

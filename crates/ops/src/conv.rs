@@ -1,7 +1,7 @@
 //! The convolution of Whisper's front end.
 
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
-use crate::linear;
+use crate::linear::linear_as;
 use crate::precision::lowered;
 #[cfg(feature = "cube")]
 use crate::{
@@ -101,7 +101,8 @@ fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, pad
     // Side by side, the convolution is one matrix product in either pass.
     let columns = Tensor::cat((0..kernel).map(met).collect(), 2);
     let weight = weight.swap_dims(1, 2).reshape([channels_out, kernel * channels_in]);
-    linear(columns, weight, Some(bias))
+    let dtype = columns.dtype();
+    linear_as(columns, weight, Some(bias), dtype)
 }
 
 #[derive(Clone, Debug)]

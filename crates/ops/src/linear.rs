@@ -7,7 +7,7 @@ use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, terna
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, lowered_input, lowered_weight};
-use crate::product::{Matrix, Products};
+use crate::product::{Matrix, Products, lowered_type, result_type};
 #[cfg(feature = "cube")]
 use crate::{cube, graph::differentiated};
 use burn::backend::flex::FlexTensor;
@@ -16,26 +16,42 @@ use burn::tensor::{DType, Int, Tensor, module};
 use std::sync::Arc;
 use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 
-/// Returns `x · weightᵀ + bias`, in the type of `x`. A frozen weight may be in half precision whatever that is: it counts
-/// as the same numbers in the type that products are computed in, and the graph keeps it as it is.
+/// Returns `x · weightᵀ + bias`, in the type of `x`; within [`autocast`](crate::autocast) to half precision in f32. A frozen weight may be in
+/// half precision whatever that is: it counts as the same numbers in the type that products are computed in, and the graph keeps it as it is.
 ///
 /// # Shapes
 /// - `x`: `[.., in]`; `weight`: `[out, in]`; `bias`: `[out]`
 /// - output: `[.., out]`
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    let dtype = result_type(&x);
+    linear_as(x, weight, bias, dtype)
+}
+
+/// As [`linear`], for a result that only products, [`attention`](crate::attention()) and [`gelu`](crate::gelu) read: within
+/// [`autocast`](crate::autocast) to half precision it has that type where kernels write it, as in PyTorch's, which saves memory and its bandwidth.
+pub fn linear_lowered<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+    let dtype = lowered_type(&x);
+    linear_as(x, weight, bias, dtype)
+}
+
+/// As [`linear`], with a result in `dtype`.
+pub(crate) fn linear_as<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    dtype: DType,
+) -> Tensor<D> {
     if runs_ahead(&x.device()) {
-        return step(x, weight, bias);
+        return step(x, weight, bias, dtype);
     }
-    let dtype = x.dtype();
-    let y = product(lowered(x), lowered(weight), bias.map(lowered));
-    host::restored(y, dtype)
+    host::restored(product(lowered(x), lowered(weight), bias.map(lowered)), dtype)
 }
 
 fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
-    if !fused(&x.device()) {
-        return step(x, weight, bias);
-    }
     let dtype = x.dtype();
+    if !fused(&x.device()) {
+        return step(x, weight, bias, dtype);
+    }
     let (x, weight) = (host::f32(x), host::held(weight));
     let y = match bias {
         None => binary::<D, 2, D>(Linear, x, weight),
@@ -47,8 +63,10 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
 /// One step of the graph on every other backend, whose products are computed in the type of
 /// [`autocast`](crate::autocast). Burn's own would use the transposed weight, whose gradient then has to be copied into
 /// order.
-fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
-    let (x_shape, dtype, weight_dtype) = (x.dims(), x.dtype(), weight.dtype());
+/// The result is in `dtype`.
+fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>, dtype: DType) -> Tensor<D> {
+    let (x_shape, x_dtype, weight_dtype) = (x.dims(), x.dtype(), weight.dtype());
+    let bias_dtype = bias.as_ref().map_or(dtype, Tensor::dtype);
     let [d_out, d_in] = weight.dims();
     let mut y_shape = x_shape;
     y_shape[D - 1] = d_out;
@@ -87,13 +105,13 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
         let of_dy = Matrix::of(low.clone());
         let dx = kept.map(|kept| {
             let weight = Matrix::of(host::restored(kept, product_dtype));
-            Products::of(of_dy.clone(), weight).compute(dtype, x_shape).into_dispatch()
+            Products::of(of_dy.clone(), weight).compute(x_dtype, x_shape).into_dispatch()
         });
         let dw = x.map(|x| {
             let product = Products::of(of_dy.transposed(), Matrix::of(x));
             product.compute(weight_dtype, [d_out, d_in]).into_dispatch()
         });
-        let db = wants_bias.then(|| column_sums(gradient_for_bias(dy, low), dtype).into_dispatch());
+        let db = wants_bias.then(|| column_sums(gradient_for_bias(dy, low), bias_dtype).into_dispatch());
         vec![dx, dw, db]
     };
     Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
@@ -263,6 +281,12 @@ mod tests {
     use burn::tensor::{DType, FloatDType};
     use proptest::prelude::*;
 
+    /// Runs the step by itself.
+    fn alone<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
+        let dtype = result_type(&x);
+        step(x, weight, bias, dtype)
+    }
+
     #[test]
     fn linear_uses_the_out_in_layout() {
         let x = Tensor::<3>::from_floats([[[1.0, 2.0]], [[3.0, 4.0]]], &device());
@@ -283,7 +307,7 @@ mod tests {
     #[test]
     fn a_weight_learns_from_an_input_without_autodiff() {
         let x = Tensor::<2>::ones([4, 2], &device());
-        for body in [linear::<2>, step::<2>] {
+        for body in [linear::<2>, alone::<2>] {
             let weight = Tensor::<2>::ones([3, 2], &device()).autodiff().require_grad();
             let y = body(x.clone(), weight.clone(), None);
             assert!(y.device().is_autodiff());
@@ -306,7 +330,7 @@ mod tests {
         let inputs = Inputs::default();
         let (x, bias) = (inputs.tensor([3, 7, 40]), inputs.tensor([50]).inner());
         for weights in held([50, 40]) {
-            for body in [linear::<3>, step::<3>] {
+            for body in [linear::<3>, alone::<3>] {
                 compare_held(x.clone(), weights.clone(), |x, weight| body(x, weight, None));
                 compare_held(x.clone(), weights.clone(), |x, weight| body(x, weight, Some(bias.clone())));
                 for compute in [Compute::Bf16, Compute::F16].map(|compute| compute.on(&device())) {
@@ -329,7 +353,7 @@ mod tests {
         let x = Tensor::<2>::ones([4, 2], &device());
         for [half, _] in held([3, 2]) {
             let dtype = half.dtype();
-            for body in [linear::<2>, step::<2>] {
+            for body in [linear::<2>, alone::<2>] {
                 let weight = half.clone().autodiff().require_grad();
                 let gradient = weight.grad(&body(x.clone(), weight.clone(), None).sum().backward());
                 let gradient = gradient.expect("a gradient");
@@ -370,7 +394,7 @@ mod tests {
                     f(x, w.reshape([d_out, d_in]), biased.then(|| b.reshape([d_out])))
                 }
             };
-            for body in [linear, step] {
+            for body in [linear, alone] {
                 if biased {
                     compare([x.clone(), weight.clone(), bias.clone()], run(body), run(derived));
                 } else {
@@ -399,7 +423,7 @@ mod tests {
         let run = |f: fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>) -> Tensor<3>| {
             move |[x, w, b]: [Tensor<3>; 3]| f(x, w.reshape([7, 9]), Some(b.reshape([7])))
         };
-        for body in [linear, step] {
+        for body in [linear, alone] {
             compare_not_finite([x.clone(), weight.clone(), bias.clone()], run(body), run(derived));
         }
         let ids = Tensor::<2, Int>::from_ints([[1, 0, 1]], &device());

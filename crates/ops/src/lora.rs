@@ -1,7 +1,7 @@
 //! Low-rank updates of a linear map, gated per sample.
 
 use crate::host::{self, HostOp, floats, fused, like, quaternary, tensor};
-use crate::linear;
+use crate::linear::linear_as;
 use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
@@ -35,9 +35,10 @@ fn composed<const D: usize>(x: Tensor<D>, a: Tensor<2>, b: Tensor<2>, gates: Ten
     let mut shape = x.dims();
     let (batch, d_in) = (shape[0], shape[D - 1]);
     let rows = shape[1..D - 1].iter().product::<usize>();
-    let low = linear(x.reshape([batch, rows, d_in]), a, None) * gates.unsqueeze_dim(1);
+    let dtype = x.dtype();
+    let low = linear_as(x.reshape([batch, rows, d_in]), a, None, dtype) * gates.unsqueeze_dim(1);
     shape[D - 1] = b.dims()[0];
-    linear(low, b, None).reshape(shape)
+    linear_as(low, b, None, dtype).reshape(shape)
 }
 
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use crate::host::{self, runs_ahead};
 use crate::linear::{column_sums, gradient_for_bias, linear};
 use crate::lora::lora_bank;
 use crate::precision::{lowered_input, lowered_weight};
-use crate::product::{Matrix, Products, adds_up, matmul};
+use crate::product::{Matrix, Products, adds_up, lowered_type, matmul, result_type};
 #[cfg(feature = "cube")]
 use crate::{cube, device::Backing};
 use burn::backend::{AutodiffBackend, Dispatch};
@@ -45,8 +45,8 @@ impl<const D: usize> LoraUpdate<D> {
     }
 }
 
-/// Returns `x · weightᵀ + bias` plus all updates. On accelerators the map and its first update are one step of the
-/// graph. That saves one pass over the wide rows in the forward pass and one in the backward pass.
+/// Returns `x · weightᵀ + bias` plus all updates, in the type of [`linear`]'s results. On accelerators the map and its first update are one step of
+/// the graph. That saves one pass over the wide rows in the forward pass and one in the backward pass.
 ///
 /// # Shapes
 /// - `x`: `[batch, .., in]`; `weight`: `[out, in]`; `bias`: `[out]`
@@ -55,16 +55,39 @@ pub fn lora_linear<const D: usize>(
     x: Tensor<D>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
+    updates: Vec<LoraUpdate<D>>,
+) -> Tensor<D> {
+    let dtype = result_type(&x);
+    mapped(x, weight, bias, updates, dtype)
+}
+
+/// As [`lora_linear`], for a result that only products, attention and GELU read, in the type of [`linear_lowered`](crate::linear_lowered)'s.
+pub fn lora_linear_lowered<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    updates: Vec<LoraUpdate<D>>,
+) -> Tensor<D> {
+    let dtype = lowered_type(&x);
+    mapped(x, weight, bias, updates, dtype)
+}
+
+fn mapped<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
     mut updates: Vec<LoraUpdate<D>>,
+    dtype: DType,
 ) -> Tensor<D> {
     // On the CPU, also without its kernels, results have the bits of map and update computed one after the other.
-    if updates.is_empty() || !runs_ahead(&x.device()) || x.dtype() != DType::F32 {
-        return composed(x, weight, bias, updates);
+    if updates.is_empty() || !runs_ahead(&x.device()) || result_type(&x) != DType::F32 {
+        return host::restored(composed(x, weight, bias, updates), dtype);
     }
     let first = updates.remove(0);
-    let others = sum_of(updates, &x);
-    let y = step(x, weight, bias, first);
-    others.map_or(y.clone(), |others| y + others)
+    match sum_of(updates, &x) {
+        None => step(x, weight, bias, first, dtype),
+        Some(others) => host::restored(step(x, weight, bias, first, DType::F32) + others, dtype),
+    }
 }
 
 fn composed<const D: usize>(
@@ -79,7 +102,8 @@ fn composed<const D: usize>(
 }
 
 fn sum_of<const D: usize>(updates: Vec<LoraUpdate<D>>, x: &Tensor<D>) -> Option<Tensor<D>> {
-    updates.into_iter().map(|update| update.of(x.clone())).reduce(|sum, update| sum + update)
+    let dtype = result_type(x);
+    updates.into_iter().map(|update| host::restored(update.of(x.clone()), dtype)).reduce(|sum, update| sum + update)
 }
 
 /// One step of the graph. Products are computed in the type of [`autocast`](crate::autocast), the one with the wide matrix only where its kernel
@@ -89,8 +113,11 @@ fn step<const D: usize>(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
     LoraUpdate { dropped, a, b, gates }: LoraUpdate<D>,
+    y_dtype: DType,
 ) -> Tensor<D> {
-    let x_shape = x.dims();
+    let (x_shape, x_dtype) = (x.dims(), x.dtype());
+    let dropped_dtype = dropped.as_ref().map_or(x_dtype, Tensor::dtype);
+    let bias_dtype = bias.as_ref().map_or(y_dtype, Tensor::dtype);
     let ([d_out, d_in], [rank, _]) = (weight.dims(), a.dims());
     let mut y_shape = x_shape;
     y_shape[D - 1] = d_out;
@@ -128,7 +155,7 @@ fn step<const D: usize>(
     let down = [Matrix::of(seen.clone()), Matrix::of(low_a.clone()).transposed()];
     let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
     let wide = Wide::new(true, b, low_b.clone());
-    let (y, Narrow { low, gated }) = scaling.updated(base, down, wide, bias_numbers, y_shape);
+    let (y, Narrow { low, gated }) = scaling.updated(base, down, wide, bias_numbers, y_dtype, y_shape);
     if !with_autodiff {
         return y;
     }
@@ -139,12 +166,11 @@ fn step<const D: usize>(
     let for_gates = if wants(gates) { low } else { None };
     let backward = move |dy| {
         let full = Tensor::<D>::from_dispatch(dy);
-        let of_y = full.dtype();
         let dy = host::restored(full.clone(), dtype);
         let of_dy = || Matrix::of(dy.clone());
         let mut found = vec![None; 4 + [dropped, bias, gates].iter().flatten().count()];
         if let Some(bias) = bias.filter(|bias| wants(Some(*bias))) {
-            found[bias] = Some(column_sums(gradient_for_bias(full, dy.clone()), of_y).into_dispatch());
+            found[bias] = Some(column_sums(gradient_for_bias(full, dy.clone()), bias_dtype).into_dispatch());
         }
         let gradient = |lhs, x, shape| Products::of(lhs, x).compute::<2>(DType::F32, shape);
         found[1] = for_dw.map(|x| {
@@ -159,16 +185,16 @@ fn step<const D: usize>(
         let of_dx = for_dx.map(|weight| [of_dy(), Matrix::of(host::restored(weight, dtype))]);
         let (dx, Narrow { low: d_gated, gated: d_low }) = match of_dx {
             Some(of_dx) if dropped.is_none() => {
-                let (dx, narrow) = scaling.updated(of_dx, up, Wide::new(false, a, low_a), None, x_shape);
+                let (dx, narrow) = scaling.updated(of_dx, up, Wide::new(false, a, low_a), None, x_dtype, x_shape);
                 (Some(dx), narrow)
             }
             of_dx => {
                 let narrow = scaling.narrow(up, rank, dtype);
                 if let Some(dropped) = dropped.filter(|dropped| wants(Some(*dropped))) {
                     let d_dropped = Products::of(Matrix::of(narrow.gated.clone()), Matrix::of(low_a));
-                    found[dropped] = Some(d_dropped.compute(DType::F32, x_shape).into_dispatch());
+                    found[dropped] = Some(d_dropped.compute(dropped_dtype, x_shape).into_dispatch());
                 }
-                (of_dx.map(|[dy, weight]| Products::of(dy, weight).compute(DType::F32, x_shape)), narrow)
+                (of_dx.map(|[dy, weight]| Products::of(dy, weight).compute(x_dtype, x_shape)), narrow)
             }
         };
         if let (Some(gates), Some(low), Some(d_gated)) = (gates, for_gates, d_gated) {
@@ -253,7 +279,7 @@ impl Scaling {
         Narrow { low: Some(low.clone()), gated: host::restored(self.scaled(low), dtype) }
     }
 
-    /// Returns the product of `base`, two factors, plus `bias` and `gated · wide`, in f32 and reshaped from `[rows, width]`, and the narrow
+    /// Returns the product of `base`, two factors, plus `bias` and `gated · wide`, in `dtype` and reshaped from `[rows, width]`, and the narrow
     /// side, which is the product of `narrow`.
     fn updated<const D: usize>(
         &self,
@@ -261,19 +287,21 @@ impl Scaling {
         narrow: [Matrix; 2],
         wide: Wide,
         bias: Option<Tensor<1>>,
+        dtype: DType,
         shape: [usize; D],
     ) -> (Tensor<D>, Narrow) {
         let (base, rank) = (Products::of(lhs, rhs), wide.rank());
-        if adds_up(&narrow[0]) {
+        let low = &wide.low;
+        if adds_up(&low.device(), low.dtype()) {
             let narrow = self.narrow(narrow, rank, wide.low.dtype());
             let sum = base.plus(Matrix::of(narrow.gated.clone()), wide.matrix());
-            return (sum.with_bias(bias).compute(DType::F32, shape), narrow);
+            return (sum.with_bias(bias).compute(dtype, shape), narrow);
         }
         let [lhs, rhs] = narrow;
         let rows = self.batch * self.time;
         let low = Products::of(lhs, rhs).compute(DType::F32, [rows, rank]);
         let (y, gated) = self.added(base.compute(DType::F32, [rows, shape[D - 1]]), low.clone(), wide, bias);
-        (y.reshape(shape), Narrow { low: Some(low), gated })
+        (host::restored(y.reshape(shape), dtype), Narrow { low: Some(low), gated })
     }
 
     /// Returns `base + bias + gated · wide`, `[rows, width]`, and `gated`, which is `low` multiplied by its gates, all in f32.
@@ -327,7 +355,7 @@ mod tests {
 
     /// Runs the step by itself.
     fn alone(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, mut updates: Vec<LoraUpdate<3>>) -> Tensor<3> {
-        step(x, weight, bias, updates.remove(0))
+        step(x, weight, bias, updates.remove(0), DType::F32)
     }
 
     /// Runs `body` on `[x, weight, a, b, dropped, bias, gates]`. Inputs that the case does not use are added beside the
@@ -415,7 +443,7 @@ mod tests {
         let x = Inputs::default().tensor([2, 5]).inner();
         let expected = composed(x.clone(), matrix(&weight), None, vec![update.clone()]);
         let expected: Vec<f32> = expected.try_into_vec_as().expect("floats");
-        assert_close(step(x, matrix(&weight), None, update), &expected, 1e-5);
+        assert_close(step(x, matrix(&weight), None, update, DType::F32), &expected, 1e-5);
     }
 
     #[test]

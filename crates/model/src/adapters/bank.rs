@@ -2,7 +2,7 @@
 
 use crate::boxed::{Boxed, DynModule, Erase, Family};
 use burn::module::{Module, ModuleDisplay, Param};
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 use undertone_store::{HostTensor, StoreError};
 
 /// Adapters of one type at one linear map: a `#[derive(Module)]` struct that implements this trait. All its parameters
@@ -18,6 +18,20 @@ pub trait AdapterBank: DynModule<AdapterBanks> + Sync {
     /// - `x`: `[batch, rows, in]`; `weight`: `[out, in]`; `bias`: `[out]`
     /// - output: `[batch, rows, out]`
     fn forward(&self, x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, gates: &Gates) -> Tensor<3>;
+
+    /// As [`forward`](Self::forward), with an input that may be in half precision, and a result that may be if it is `lowered`, which is to say
+    /// that only products, attention and GELU read it (as [`undertone_ops::linear_lowered`]'s). By default both are in f32.
+    fn forward_mixed(
+        &self,
+        x: Tensor<3>,
+        weight: Tensor<2>,
+        bias: Option<Tensor<1>>,
+        gates: &Gates,
+        _lowered: bool,
+    ) -> Tensor<3> {
+        let x = if x.dtype() == DType::F32 { x } else { x.cast(DType::F32) };
+        self.forward(x, weight, bias, gates)
+    }
 
     /// Returns weight and bias, in f32 as they are given, with which the map alone computes what it computes with this
     /// adapter at gate 1; `None` if the adapter does not target the map. A map without a bias stays without one.

@@ -35,8 +35,24 @@ impl Linear {
 
     /// Applies the map with the adapters that `gates` selects: `[batch, .., in]` → `[batch, .., out]`.
     pub fn forward_gated<const D: usize>(&self, x: Tensor<D>, gates: Option<&Gates>) -> Tensor<D> {
-        let Some((bank, gates)) = self.adapters.as_ref().zip(gates) else { return self.forward(x) };
-        let forward = |x| bank.forward(x, self.weight.val(), self.bias.as_ref().map(Param::val), gates);
+        self.mapped(x, gates, false)
+    }
+
+    /// The same for a result that only attention or GELU reads: it may be in the type of products, as [`ops::linear_lowered`]'s.
+    pub fn forward_lowered<const D: usize>(&self, x: Tensor<D>, gates: Option<&Gates>) -> Tensor<D> {
+        self.mapped(x, gates, true)
+    }
+
+    fn mapped<const D: usize>(&self, x: Tensor<D>, gates: Option<&Gates>, lowered: bool) -> Tensor<D> {
+        let parameters = || (self.weight.val(), self.bias.as_ref().map(Param::val));
+        let Some((bank, gates)) = self.adapters.as_ref().zip(gates) else {
+            let (weight, bias) = parameters();
+            return if lowered { ops::linear_lowered(x, weight, bias) } else { ops::linear(x, weight, bias) };
+        };
+        let forward = |x| {
+            let (weight, bias) = parameters();
+            bank.forward_mixed(x, weight, bias, gates, lowered)
+        };
         let dims = x.dims();
         if D == 3 {
             // The same tensor: a reshape would be one more step of the graph.

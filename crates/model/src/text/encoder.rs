@@ -268,7 +268,7 @@ impl TextBlock {
     pub fn forward(&self, x: Tensor<3>, padding: Option<&Tensor<2, Bool>>, gates: Option<&Gates>) -> Tensor<3> {
         let mixed = self.attention.self_attention.forward(x.clone(), padding, gates);
         let x = self.attention.output.forward(mixed, x, gates);
-        let h = gelu(self.intermediate.dense.forward_gated(x.clone(), gates));
+        let h = gelu(self.intermediate.dense.forward_lowered(x.clone(), gates));
         self.output.forward(h, x, gates)
     }
 }
@@ -277,7 +277,7 @@ impl SelfAttention {
     fn forward(&self, x: Tensor<3>, padding: Option<&Tensor<2, Bool>>, gates: Option<&Gates>) -> Tensor<3> {
         let options = AttentionOptions::new(self.heads).with_dropout(self.dropout).with_key_padding(padding.cloned());
         let [query, key, value] =
-            [&self.query, &self.key, &self.value].map(|projection| projection.forward_gated(x.clone(), gates));
+            [&self.query, &self.key, &self.value].map(|projection| projection.forward_lowered(x.clone(), gates));
         attention(query, key, value, options)
     }
 }

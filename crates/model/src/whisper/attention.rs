@@ -24,7 +24,7 @@ pub struct MultiHeadAttention {
     dropout: f64,
 }
 
-/// Projected keys and values, `[batch, time, key and value heads · d_head]` each.
+/// Projected keys and values, `[batch, time, key and value heads · d_head]` each, as [`Linear::forward_lowered`] returns them.
 #[derive(Clone, Debug)]
 pub struct KeyValue {
     /// Keys.
@@ -76,23 +76,28 @@ impl MultiHeadAttention {
 
     /// Returns keys and values of `x`, `[batch, time, d_model]`.
     pub fn key_value(&self, x: Tensor<3>, gates: Option<&Gates>) -> KeyValue {
-        KeyValue { key: self.k_proj.forward_gated(x.clone(), gates), value: self.v_proj.forward_gated(x, gates) }
+        KeyValue { key: self.k_proj.forward_lowered(x.clone(), gates), value: self.v_proj.forward_lowered(x, gates) }
     }
 
     /// Attends from `x`, `[batch, time, d_model]`, to all of itself, with queries and keys turned by their positions if
     /// these are rotary.
     pub fn to_itself(&self, x: Tensor<3>, positions: Option<&Rotary>, gates: Option<&Gates>) -> Tensor<3> {
-        let turned = |x: Tensor<3>| positions.map_or(x.clone(), |rotary| rotary.turn(x));
-        let memory = self.key_value(x.clone(), gates);
-        let memory = KeyValue { key: turned(memory.key), ..memory };
-        self.mix(turned(self.q_proj.forward_gated(x, gates)), memory, AttentionOptions::new(self.heads), gates)
+        let options = AttentionOptions::new(self.heads);
+        let Some(rotary) = positions else {
+            let memory = self.key_value(x.clone(), gates);
+            return self.mix(self.q_proj.forward_lowered(x, gates), memory, options, gates);
+        };
+        // Queries and keys are turned in f32.
+        let turned = |projection: &Linear| rotary.turn(projection.forward_gated(x.clone(), gates));
+        let memory = KeyValue { key: turned(&self.k_proj), value: self.v_proj.forward_gated(x.clone(), gates) };
+        self.mix(turned(&self.q_proj), memory, options, gates)
     }
 
     /// Attends from `x`, `[batch, queries, d_model]`, to `memory`.
     pub fn forward(&self, x: Tensor<3>, memory: KeyValue, causal: bool, gates: Option<&Gates>) -> Tensor<3> {
         let mut options = AttentionOptions::new(self.heads);
         options.causal = causal;
-        self.mix(self.q_proj.forward_gated(x, gates), memory, options, gates)
+        self.mix(self.q_proj.forward_lowered(x, gates), memory, options, gates)
     }
 
     /// Attends from `x`, `[batch, queries, d_model]`, to the `memory` of another sequence; `padding`, `[batch, keys]`,
@@ -105,7 +110,7 @@ impl MultiHeadAttention {
         gates: Option<&Gates>,
     ) -> Tensor<3> {
         let options = AttentionOptions::new(self.heads).with_key_padding(padding.cloned());
-        self.mix(self.q_proj.forward_gated(x, gates), memory, options, gates)
+        self.mix(self.q_proj.forward_lowered(x, gates), memory, options, gates)
     }
 
     /// Attends from `x`, `[batch, queries, d_model]`, to the states of another sequence, `[batch, time, d_model]`: as

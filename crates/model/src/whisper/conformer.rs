@@ -75,7 +75,7 @@ impl FeedForward {
 
     /// Applies the layers: `[batch, time, d_model]` → the same shape.
     pub fn forward(&self, x: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
-        let h = gelu(self.intermediate_dense.forward_gated(x, gates));
+        let h = gelu(self.intermediate_dense.forward_lowered(x, gates));
         self.output_dense.forward_gated(dropout(h, self.activation_dropout), gates)
     }
 }

@@ -335,7 +335,7 @@ impl DecoderLayer {
 
     /// Adds the feed-forward layers.
     fn feed(&self, x: Tensor<3>, gates: Option<&Gates>) -> Tensor<3> {
-        let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
+        let h = gelu(self.fc1.forward_lowered(self.final_layer_norm.forward(x.clone()), gates));
         residual_dropout(x, self.fc2.forward_gated(dropout(h, self.activation_dropout), gates), self.dropout)
     }
 }

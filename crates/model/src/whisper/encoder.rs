@@ -181,7 +181,7 @@ impl EncoderLayer {
             Some(module) => residual_dropout(x.clone(), module.forward(x, gates), self.dropout),
             None => x,
         };
-        let h = gelu(self.fc1.forward_gated(self.final_layer_norm.forward(x.clone()), gates));
+        let h = gelu(self.fc1.forward_lowered(self.final_layer_norm.forward(x.clone()), gates));
         let h = self.fc2.forward_gated(dropout(h, self.activation_dropout), gates);
         let h = if self.ffn1.is_some() { h.mul_scalar(0.5) } else { h };
         residual_dropout(x, h, self.dropout)

@@ -48,7 +48,7 @@ pub(super) fn factor_type(query: &Tensor<3>) -> DType {
 pub(super) struct Saved {
     /// Queries, divided by the root of their width, keys and values, in the type of products, `[batch, heads, time, d_head]`.
     factors: [Tensor<4>; 3],
-    /// Output, `[batch, queries, heads · d_head]`, in f32.
+    /// Output, `[batch, queries, heads · d_head]`, in f32 or, if kernels for matrix units wrote it so, in the type of the queries.
     out: Tensor<3>,
     /// Logarithm of each query's sum of exponentials, `[batch, heads, queries, 1]`.
     sums: Tensor<4>,
@@ -62,7 +62,7 @@ impl Composed {
         let factors = split(qkv, self.heads, [scale, 1.0, 1.0], low);
         #[cfg(feature = "cube")]
         if let Some(flash) = Flash::new(self.causal, self.padding.as_ref(), self.drop, &factors) {
-            let (out, sums) = flash.forward(factors.clone());
+            let (out, sums) = flash.forward(factors.clone(), dtype);
             return (host::restored(out.clone(), dtype), Saved { factors, out, sums });
         }
         let [query, key, value] = &factors;

@@ -5,6 +5,7 @@ use crate::cube;
 use crate::device::Backing;
 use crate::host;
 use burn::tensor::{Bool, DType, Device, Tensor};
+use burn_cubecl::tensor::CubeTensor;
 
 /// Kernels for matrix units, and the mask that they read.
 pub(super) struct Flash {
@@ -42,19 +43,26 @@ impl Flash {
         Some(Self { kernels, mask })
     }
 
-    /// Returns the output, `[batch, queries, heads · d_head]`, and the logarithm of each query's sum of exponentials, `[batch, heads,
-    /// queries, 1]`.
-    pub fn forward(self, factors: [Tensor<4>; 3]) -> (Tensor<3>, Tensor<4>) {
-        let [batch, heads, queries, d_head] = factors[0].dims();
-        let shapes = [vec![batch, queries, heads * d_head].into(), [batch, heads, queries, 1].into()];
-        let [query, key, value] = factors.map(Tensor::into_dispatch);
-        let inputs = [query, key, value, self.mask.into_dispatch()];
+    /// Returns the output, `[batch, queries, heads · d_head]` in `dtype` or in f32, as the kernels write it, and the logarithm of each query's
+    /// sum of exponentials, `[batch, heads, queries, 1]`.
+    pub fn forward(self, factors: [Tensor<4>; 3], dtype: DType) -> (Tensor<3>, Tensor<4>) {
+        let (queries, keys, device) = (factors[0].dims(), factors[1].dims()[2], factors[0].device());
         let kernels = self.kernels;
-        let [out, sums] = cube::launched("flash", inputs, shapes, move |inputs| kernels.forward(inputs));
-        (Tensor::from_dispatch(out), Tensor::from_dispatch(sums))
+        let dtype = properties(&device).map_or(DType::F32, |found| kernels.writes(&found, queries, keys, dtype));
+        let [batch, heads, queries, d_head] = queries;
+        let out = (vec![batch, queries, heads * d_head].into(), dtype);
+        let sums = ([batch, heads, queries, 1].into(), DType::F32);
+        let inputs = factors.into_iter().chain([self.mask]).map(Tensor::into_dispatch).collect();
+        let run = move |inputs: Vec<CubeTensor>| {
+            let inputs = inputs.try_into().expect("three factors and a mask");
+            kernels.forward(inputs, dtype).into()
+        };
+        let mut made = cube::queue("flash", inputs, vec![out, sums], run).into_iter();
+        let mut next = || made.next().expect("an output and its sums");
+        (Tensor::from_dispatch(next()), Tensor::from_dispatch(next()))
     }
 
-    /// Returns the gradients of queries, keys and values, `[batch, time, heads · d_head]` in f32. `d_out` is split as the factors are, and
+    /// Returns the gradients of queries, keys and values, `[batch, time, heads · d_head]` in the type of `out`. `d_out` is split as the factors are, and
     /// `scale` is what the queries were multiplied by.
     pub fn backward(
         self,
@@ -65,16 +73,18 @@ impl Flash {
     ) -> [Tensor<3>; 3] {
         let shapes = factors.each_ref().map(|x| {
             let [batch, heads, time, d_head] = x.dims();
-            vec![batch, time, heads * d_head].into()
+            (vec![batch, time, heads * d_head].into(), out.dtype())
         });
         let [query, key, value] = factors.map(Tensor::into_dispatch);
         let [mask, sums, d_out] = [self.mask, sums, d_out].map(Tensor::into_dispatch);
-        let out = out.into_dispatch();
         let kernels = self.kernels;
-        let run = move |[query, key, value, mask, out, sums, d_out]: [_; 7]| {
-            kernels.backward([query, key, value, mask], [out, sums, d_out], scale as f32)
+        let run = move |inputs: Vec<CubeTensor>| {
+            let inputs: [CubeTensor; 7] = inputs.try_into().expect("as many as there are");
+            let [query, key, value, mask, out, sums, d_out] = inputs;
+            kernels.backward([query, key, value, mask], [out, sums, d_out], scale as f32).into()
         };
-        let inputs = [query, key, value, mask, out, sums, d_out];
-        cube::launched("flash_backward", inputs, shapes, run).map(Tensor::from_dispatch)
+        let inputs = vec![query, key, value, mask, out.into_dispatch(), sums, d_out];
+        let made = cube::queue("flash_backward", inputs, shapes.into(), run).into_iter().map(Tensor::from_dispatch);
+        made.collect::<Vec<_>>().try_into().expect("a gradient for each factor")
     }
 }

@@ -11,7 +11,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
-/// Exchanges two inner axes of f32 tensors and multiplies each tensor by its factor: `[batch, time, heads · d_head]` becomes `[batch,
+/// Exchanges two inner axes of tensors of one float type and multiplies each tensor by its factor: `[batch, time, heads · d_head]` becomes `[batch,
 /// heads, time, d_head]`, or the other way round.
 #[derive(Clone, Debug)]
 pub(crate) struct Heads {
@@ -26,7 +26,7 @@ pub(crate) struct Heads {
 impl Heads {
     /// Returns the tensors with the axes exchanged, contiguous.
     pub fn exchange(&self, tensors: Vec<CubeTensor>) -> Vec<CubeTensor> {
-        let client = tensors[0].client.clone();
+        let (client, from) = (tensors[0].client.clone(), tensors[0].dtype);
         let (mut sizes, mut factors) = (SequenceArg::<usize>::new(), SequenceArg::<f32>::new());
         let (mut pairs, mut d_head) = (Vec::new(), 0);
         for (x, factor) in tensors.into_iter().map(into_contiguous).zip(&self.factors) {
@@ -60,6 +60,7 @@ impl Heads {
             sizes,
             factors,
             vectors,
+            element(from),
             element(self.dtype),
         );
         pairs.into_iter().skip(1).step_by(2).collect()
@@ -69,13 +70,14 @@ impl Heads {
 /// `[batch, outer, inner, d_head]` becomes `[batch, inner, outer, d_head]`; `sizes` has outer and inner of each tensor, and `vectors` is
 /// the number of vectors of a head.
 #[cube(launch)]
-fn heads_kernel<T: Numeric, N: Size>(
-    tensors: &Sequence<OwnedTensor<Vector<f32, N>>>,
+fn heads_kernel<F: Numeric, T: Numeric, N: Size>(
+    tensors: &Sequence<OwnedTensor<Vector<F, N>>>,
     outputs: &mut Sequence<OwnedTensor<Vector<T, N>>>,
     sizes: &Sequence<usize>,
     factors: &Sequence<f32>,
     vectors: usize,
-    #[define(T)] _dtype: ElemType,
+    #[define(F)] _from: ElemType,
+    #[define(T)] _to: ElemType,
 ) {
     #[unroll]
     for i in 0..tensors.len() {
@@ -88,7 +90,7 @@ fn heads_kernel<T: Numeric, N: Size>(
             let (of_outer, rest) = (row % outer, row / outer);
             let (of_inner, batch) = (rest % inner, rest / inner);
             let from = ((batch * outer + of_outer) * inner + of_inner) * vectors + at % vectors;
-            y[at] = Vector::cast_from(x[from] * factor);
+            y[at] = Vector::cast_from(Vector::<f32, N>::cast_from(x[from]) * factor);
             at += wide_stride();
         }
     }

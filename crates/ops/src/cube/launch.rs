@@ -6,7 +6,7 @@ use burn::backend::fusion::custom::{
 use burn::backend::fusion::{FusionBackend, FusionRuntime, FusionTensor};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::{BackendTensor, Cube, DispatchKindConversion, DispatchTensor, TensorMetadata};
-use burn::tensor::{DType, FloatDType, Shape};
+use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
@@ -141,12 +141,17 @@ pub(crate) fn identity(x: DispatchTensor) -> TensorId {
 /// Allocates f32 numbers on the device of `like`, with contiguous rows. Burn's usual tensors align rows for CUDA's
 /// reads, which the kernels here do not support.
 pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
-    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), DType::F32)
+    empty_as(like, shape, DType::F32)
 }
 
-/// Allocates zeros in the shape of `like`.
+/// The same for numbers of another type.
+pub(super) fn empty_as(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
+}
+
+/// Allocates zeros in the shape and type of `like`.
 pub(super) fn zeros(like: CubeTensor) -> CubeTensor {
-    into_contiguous(CubeBackend::float_zeros(like.shape(), &like.device, FloatDType::F32))
+    into_contiguous(CubeBackend::float_zeros(like.shape(), &like.device, like.dtype.into()))
 }
 
 /// A float type as CubeCL calls it.

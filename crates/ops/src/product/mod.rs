@@ -5,4 +5,4 @@ mod sum;
 
 pub use plain::matmul;
 pub(crate) use plain::{matmul_as, matmul_to_f32};
-pub(crate) use sum::{Matrix, Products, adds_up};
+pub(crate) use sum::{Matrix, Products, adds_up, lowered_type, result_type};

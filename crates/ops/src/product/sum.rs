@@ -4,14 +4,14 @@
 use super::plain::matmul_as;
 use crate::graph::AnyFloat;
 use crate::host;
+use crate::precision::product_type;
 use burn::backend::Dispatch;
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 #[cfg(feature = "cube")]
 use {
     super::plain::rounding,
     crate::{capacity::properties, cube, device::Backing},
-    burn::tensor::Device,
     burn_cubecl::CubeBackend,
     burn_cubecl::tensor::CubeTensor,
 };
@@ -96,7 +96,7 @@ impl Products {
     /// Returns the sum in `dtype`, reshaped from `[m, n]`. Products are computed in the type of their factors.
     pub fn compute<const D: usize>(self, dtype: DType, shape: [usize; D]) -> Tensor<D> {
         #[cfg(feature = "cube")]
-        if adds_up(&self.terms[0][0]) {
+        if adds_up(&self.terms[0][0].device, self.terms[0][0].dtype) {
             return self.by_one_kernel(dtype, shape);
         }
         let Self { terms, scale, bias } = self;
@@ -157,17 +157,27 @@ impl Form {
     }
 }
 
-/// Whether a kernel for products of such factors adds up several of them and other numbers.
-pub(crate) fn adds_up(factor: &Matrix) -> bool {
+/// Whether a kernel for products of such factors adds up several of them and other numbers, and writes the sums in any type.
+pub(crate) fn adds_up(device: &Device, factors: DType) -> bool {
     #[cfg(feature = "cube")]
     {
-        let Matrix { device, dtype, .. } = factor;
-        let has_fragments = || properties(device).is_some_and(|found| cube::has_fragments(&found, *dtype));
+        let has_fragments = || properties(device).is_some_and(|found| cube::has_fragments(&found, factors));
         Backing::of(device) == Backing::Cuda && has_fragments()
     }
     #[cfg(not(feature = "cube"))]
     {
-        let _ = factor;
+        let _ = (device, factors);
         false
     }
+}
+
+/// Type of the results of maps of `x`: f32 between products that [`autocast`](crate::autocast) computes in half precision, and otherwise its own.
+pub(crate) fn result_type<const D: usize>(x: &Tensor<D>) -> DType {
+    if x.dtype() == product_type(&x.device()) { DType::F32 } else { x.dtype() }
+}
+
+/// Type of the results of maps of `x` that only products read: their type, where kernels write it at no cost.
+pub(crate) fn lowered_type<const D: usize>(x: &Tensor<D>) -> DType {
+    let (device, low) = (x.device(), product_type(&x.device()));
+    if low != DType::F32 && adds_up(&device, low) { low } else { result_type(x) }
 }

@@ -4,7 +4,8 @@ use burn::tensor::{Bool, Device, Gradients, Int, Tensor};
 use undertone_ops::{
     AdafactorRule, AdamWRule, AdamWStep, AttentionOptions, CrossEntropyOptions, FactoredMoments, LoraGates, LoraUpdate,
     Moments, adamw, add, attention, average, checkpoint, conv1d, cross_entropy, dropout, embedding, gelu, layer_norm,
-    linear, linear_cross_entropy, lora_bank, lora_linear, matmul, residual_dropout, seed, sum, sum_of_squares,
+    linear, linear_cross_entropy, linear_lowered, lora_bank, lora_linear, lora_linear_lowered, matmul,
+    residual_dropout, seed, sum, sum_of_squares,
 };
 
 /// An operation, and how the table calls it.
@@ -285,7 +286,7 @@ fn convolution(device: &Device, [time, channels]: [usize; 2], stride: usize) -> 
 /// Operations on more numbers than a tile of their kernels has: attention with so many scores that half precision always computes it on
 /// matrix units, of keys that are read four at a time, and one at a time; heads as wide as Whisper's; and products, one of a convolution, of which a weight's gradient
 /// is split among cubes, with a narrow one and one of an odd width.
-pub const LARGE: [Case; 12] = [
+pub const LARGE: [Case; 13] = [
     Case {
         name: "`attention`, many scores",
         cpu: KERNEL,
@@ -327,8 +328,27 @@ pub const LARGE: [Case; 12] = [
         cpu: KERNEL,
         run: |device| adapted(device, [136, 72], 8, false),
     },
+    Case { name: "`linear_lowered`, many rows", cpu: KERNEL, run: lowered_block },
     Case { name: "`lora_linear`, many rows, odd sizes", cpu: KERNEL, run: |device| adapted(device, [72, 37], 3, true) },
 ];
+
+/// Results that only attention, GELU and products read: heads of 64 over 70 positions, and a wider layer, of which the first map has an adapter.
+fn lowered_block(device: &Device) -> Run {
+    let x = leaf::<3>(1, [2, 70, 128], 1.0, device);
+    let weights = [2, 3, 4, 5].map(|number| leaf::<2>(number, [128, 128], 0.1, device));
+    let [wide, back] = [(6, [200, 128]), (7, [128, 200])].map(|(number, shape)| leaf::<2>(number, shape, 0.1, device));
+    let (a, b) = (leaf::<2>(8, [8, 128], 0.3, device), leaf::<2>(9, [200, 8], 0.3, device));
+    let bias = leaf::<1>(10, [200], 1.0, device);
+    let [query, key, value] = [0, 1, 2].map(|at| linear_lowered(x.clone(), weights[at].clone(), None));
+    let mixed = linear(attention(query, key, value, AttentionOptions::new(2)), weights[3].clone(), None) + x.clone();
+    let update = LoraUpdate { dropped: None, a: a.clone(), b: b.clone(), gates: LoraGates::Same(0.7) };
+    let fed = gelu(lora_linear_lowered(mixed.clone(), wide.clone(), Some(bias.clone()), vec![update]));
+    let y = linear(fed, back.clone(), None) + mixed;
+    run(y, move |g| {
+        let matrices = weights.iter().chain([&wide, &back, &a, &b]).map(|weight| gradient(weight, g));
+        [gradient(&x, g), gradient(&bias, g)].into_iter().chain(matrices).collect()
+    })
+}
 
 /// A linear map of 1,400 rows, from one width to another, with an adapter of a rank, which has gates or one scale.
 fn adapted(device: &Device, [from, to]: [usize; 2], rank: usize, gated: bool) -> Run {

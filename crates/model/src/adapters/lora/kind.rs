@@ -5,7 +5,7 @@ use crate::adapters::{AdapterBank, AdapterKind, Gates, MapWeights, ReadTensor};
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value};
-use undertone_ops::lora_linear;
+use undertone_ops::{lora_linear, lora_linear_lowered};
 use undertone_store::{HostTensor, StoreError};
 
 impl AdapterKind for LoraConfig {
@@ -61,8 +61,20 @@ impl AdapterKind for LoraConfig {
 
 impl AdapterBank for LoraBank {
     fn forward(&self, x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, gates: &Gates) -> Tensor<3> {
+        self.forward_mixed(x, weight, bias, gates, false)
+    }
+
+    fn forward_mixed(
+        &self,
+        x: Tensor<3>,
+        weight: Tensor<2>,
+        bias: Option<Tensor<1>>,
+        gates: &Gates,
+        lowered: bool,
+    ) -> Tensor<3> {
         let updates = self.updates(&x, gates);
-        lora_linear(x, weight, bias, updates)
+        let map = if lowered { lora_linear_lowered } else { lora_linear };
+        map(x, weight, bias, updates)
     }
 
     fn merged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights> {

@@ -12,7 +12,7 @@ mod warpgroup;
 
 use super::dropout::Drop;
 use super::fragments::{LANES, has_fragments};
-use super::launch::{element, empty, zeros};
+use super::launch::{element, empty, empty_as, zeros};
 use backward::{flash_backward_key_value, flash_backward_query};
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -45,16 +45,22 @@ impl Flash {
         d_head.is_multiple_of(16) && d_head <= WIDEST && has_fragments(properties, dtype)
     }
 
-    /// Returns the output, `[batch, queries, heads · d_head]`, and the logarithm of each query's sum of exponentials, `[batch, heads,
-    /// queries, 1]`, both in f32. The output of a query that sees no key is 0.
-    pub fn forward(&self, [query, key, value, padding]: [CubeTensor; 4]) -> [CubeTensor; 2] {
+    /// Type of outputs and gradients: `wanted`, f32 or the type of the factors, if the kernels of warpgroups compute this attention, and
+    /// otherwise f32. Queries are `[batch, heads, queries, d_head]`.
+    pub fn writes(&self, properties: &DeviceProperties, queries: [usize; 4], keys: usize, wanted: DType) -> DType {
+        if self.by_warpgroups(properties, queries, keys) { wanted } else { DType::F32 }
+    }
+
+    /// Returns the output, `[batch, queries, heads · d_head]` in the type `out` that it [writes](Self::writes), and the logarithm of each
+    /// query's sum of exponentials, `[batch, heads, queries, 1]` in f32. The output of a query that sees no key is 0.
+    pub fn forward(&self, [query, key, value, padding]: [CubeTensor; 4], out: DType) -> [CubeTensor; 2] {
         let [batch, heads, queries, d_head] = query.shape().dims();
-        let out = empty(&query, [batch, queries, heads * d_head]);
+        let out = empty_as(&query, [batch, queries, heads * d_head], out);
         let sums = empty(&query, [batch, heads, queries, 1]);
         if query.meta.num_elements() * key.meta.num_elements() == 0 {
             return [out, sums].map(zeros);
         }
-        if self.is_plain() && warpgroup::takes([&query, &key]) {
+        if self.by_warpgroups(query.client.properties(), query.shape().dims(), key.shape()[2]) {
             warpgroup::forward(self.dtype, [&query, &key, &value], [&out, &sums]);
             return [out, sums];
         }
@@ -69,7 +75,7 @@ impl Flash {
     }
 
     /// Returns the gradients of the queries before they were multiplied by `scale`, of the keys and of the values, `[batch, time, heads ·
-    /// d_head]` in f32. `d_out` has the shape and type of the queries.
+    /// d_head]` in the type of `out`. `d_out` has the shape and type of the queries.
     pub fn backward(
         &self,
         [query, key, value, padding]: [CubeTensor; 4],
@@ -78,13 +84,13 @@ impl Flash {
     ) -> [CubeTensor; 3] {
         let [batch, heads, queries, d_head] = query.shape().dims();
         let keys = key.shape()[2];
-        let d_query = empty(&query, [batch, queries, heads * d_head]);
+        let d_query = empty_as(&query, [batch, queries, heads * d_head], out.dtype);
         let deltas = empty(&query, sums.shape());
-        let [d_key, d_value] = [(); 2].map(|()| empty(&query, [batch, keys, heads * d_head]));
+        let [d_key, d_value] = [(); 2].map(|()| empty_as(&query, [batch, keys, heads * d_head], out.dtype));
         if query.meta.num_elements() * key.meta.num_elements() == 0 {
             return [d_query, d_key, d_value].map(zeros);
         }
-        if self.is_plain() && warpgroup::takes([&query, &key]) {
+        if self.by_warpgroups(query.client.properties(), query.shape().dims(), keys) {
             let factors = [&query, &key, &value];
             warpgroup::backward_query(self.dtype, factors, [&out, &sums, &d_out], [&d_query, &deltas], scale);
             warpgroup::backward_key_value(self.dtype, factors, [&sums, &d_out, &deltas], [&d_key, &d_value]);
@@ -123,9 +129,10 @@ impl Flash {
         [d_query, d_key, d_value]
     }
 
-    /// Whether every query sees every key, and no weight is dropped.
-    fn is_plain(&self) -> bool {
-        !self.causal && !self.padded && self.drop.is_none()
+    /// Whether every query sees every key, no weight is dropped, and warpgroups compute that.
+    fn by_warpgroups(&self, properties: &DeviceProperties, queries: [usize; 4], keys: usize) -> bool {
+        let is_plain = !self.causal && !self.padded && self.drop.is_none();
+        is_plain && warpgroup::takes(properties, queries, keys)
     }
 
     fn call(&self, query: &CubeTensor, key: &CubeTensor) -> CallLaunch {

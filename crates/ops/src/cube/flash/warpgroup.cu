@@ -64,7 +64,7 @@ __device__ __forceinline__ void clear(float (&tile)[32]) {
 }
 
 // Writes the block's rows, times a factor for each half, to `[batch, time, heads · 64]`.
-__device__ __forceinline__ void write_rows(float *to, const float (&tile)[32], float of_first, float of_second, int first, int count, u64 width) {
+__device__ __forceinline__ void write_rows(Out *to, const float (&tile)[32], float of_first, float of_second, int first, int count, u64 width) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = first + own_row(half);
@@ -72,8 +72,8 @@ __device__ __forceinline__ void write_rows(float *to, const float (&tile)[32], f
         if (row < count) {
 #pragma unroll
             for (int n = 0; n < 8; n++) {
-                const float2 pair = make_float2(tile[4 * n + 2 * half] * factor, tile[4 * n + 2 * half + 1] * factor);
-                *reinterpret_cast<float2 *>(to + row * width + 8 * n + threadIdx.x % 4 * 2) = pair;
+                const float first_number = tile[4 * n + 2 * half] * factor, second_number = tile[4 * n + 2 * half + 1] * factor;
+                write_pair(to + row * width + 8 * n + threadIdx.x % 4 * 2, first_number, second_number);
             }
         }
     }
@@ -138,7 +138,7 @@ __device__ __forceinline__ void add_rows(float (&sums)[32], const u32 (&weights)
 
 #if FORWARD
 extern "C" __global__ void __launch_bounds__(128, 4)
-warpgroup_flash_forward(const __grid_constant__ TensorMap keys, const __grid_constant__ TensorMap values, const u16 *query, float *out,
+warpgroup_flash_forward(const __grid_constant__ TensorMap keys, const __grid_constant__ TensorMap values, const u16 *query, Out *out,
                         float *sums, const __grid_constant__ Call call) {
     __shared__ __align__(1024) unsigned char boxes[4 * BOX_BYTES];
     __shared__ u64 barriers[2];
@@ -196,7 +196,7 @@ warpgroup_flash_forward(const __grid_constant__ TensorMap keys, const __grid_con
         shares[half] = 1.0f / total;
         if (threadIdx.x % 4 == 0 && row < queries) sums[u64(head) * queries + row] = highest[half] + logf(total);
     }
-    float *to = out + blockIdx.z * u64(queries) * call.width + blockIdx.y * ROW;
+    Out *to = out + blockIdx.z * u64(queries) * call.width + blockIdx.y * ROW;
     write_rows(to, mixed, shares[0], shares[1], first, queries, call.width);
 }
 #endif
@@ -205,7 +205,7 @@ warpgroup_flash_forward(const __grid_constant__ TensorMap keys, const __grid_con
 // Gradient of queries; and `deltas`, each query's sum of its output times the output's gradient.
 extern "C" __global__ void __launch_bounds__(128, 3)
 warpgroup_flash_backward_query(const __grid_constant__ TensorMap keys, const __grid_constant__ TensorMap values, const u16 *query,
-                               const u16 *d_out, const float *out, const float *sums, float *d_query, float *deltas,
+                               const u16 *d_out, const Out *out, const float *sums, Out *d_query, float *deltas,
                                const __grid_constant__ Call call) {
     __shared__ __align__(1024) unsigned char boxes[4 * BOX_BYTES];
     __shared__ u64 barriers[2];
@@ -226,7 +226,7 @@ warpgroup_flash_backward_query(const __grid_constant__ TensorMap keys, const __g
             shift[half] = sums[of_rows + row] * LOG2_E;
 #pragma unroll
             for (int n = 0; n < 8; n++) {
-                const float2 pair = *reinterpret_cast<const float2 *>(out + of_out + row * call.width + 8 * n + threadIdx.x % 4 * 2);
+                const float2 pair = read_pair(out + of_out + row * call.width + 8 * n + threadIdx.x % 4 * 2);
                 const u32 change = d_own[n / 2][n % 2 * 2 + half];
                 part += pair.x * low_number(change & 0xFFFF) + pair.y * low_number(change >> 16);
             }
@@ -261,7 +261,7 @@ warpgroup_flash_backward_query(const __grid_constant__ TensorMap keys, const __g
 // Gradients of keys and values. Queries are multiplied by the scale of scores, so the keys' gradient needs none.
 extern "C" __global__ void __launch_bounds__(128, 2)
 warpgroup_flash_backward_key_value(const __grid_constant__ TensorMap query, const __grid_constant__ TensorMap d_out, const u16 *keys,
-                                   const u16 *values, const float *sums, const float *deltas, float *d_key, float *d_value,
+                                   const u16 *values, const float *sums, const float *deltas, Out *d_key, Out *d_value,
                                    const __grid_constant__ Call call) {
     __shared__ __align__(1024) unsigned char boxes[4 * BOX_BYTES];
     __shared__ u64 barriers[2];

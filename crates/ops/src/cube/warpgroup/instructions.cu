@@ -1,7 +1,8 @@
 // Instructions of compute capability 9.0 that CubeCL does not have, for kernels in CUDA C++: barriers in shared memory, the copy engine, and
 // `wgmma`, by which the four warps of a warpgroup multiply tiles that lie in shared memory.
 //
-// LOW is replaced by the type of the factors, as PTX calls it: bf16 or f16.
+// LOW is replaced by the type of the factors, as PTX calls it: bf16 or f16. The constant WIDE says whether results are f32; otherwise they have
+// the type of the factors.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -65,7 +66,7 @@ __device__ __forceinline__ void end_products() {
 
 // Products of 64 × 16 and 16 × 128 numbers, added to the warpgroup's sums. Thread `l` of warp `w` has rows `16 w + l / 4` and the eighth one
 // after it, and of every eight columns two from `2 (l % 4)` on; `sums[4 n..]` has those of both rows in the `n`th eight columns.
-template <bool LEFT_ALONG, bool RIGHT_ALONG>
+template <bool LEFT_IS_ALONG, bool RIGHT_IS_ALONG>
 __device__ __forceinline__ void multiply(float (&sums)[64], u64 left, u64 right) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.LOW.LOW {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -81,11 +82,11 @@ __device__ __forceinline__ void multiply(float (&sums)[64], u64 left, u64 right)
                      "+f"(sums[40]), "+f"(sums[41]), "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]), "+f"(sums[47]),
                      "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]), "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]),
                      "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63])
-                 : "l"(left), "l"(right), "n"(!LEFT_ALONG), "n"(!RIGHT_ALONG));
+                 : "l"(left), "l"(right), "n"(!LEFT_IS_ALONG), "n"(!RIGHT_IS_ALONG));
 }
 
 // Products of 64 × 16 and 16 × 64 numbers, added to the warpgroup's sums.
-template <bool LEFT_ALONG, bool RIGHT_ALONG>
+template <bool LEFT_IS_ALONG, bool RIGHT_IS_ALONG>
 __device__ __forceinline__ void multiply(float (&sums)[32], u64 left, u64 right) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.LOW.LOW {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -95,12 +96,12 @@ __device__ __forceinline__ void multiply(float (&sums)[32], u64 left, u64 right)
                      "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]),
                      "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]),
                      "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
-                 : "l"(left), "l"(right), "n"(!LEFT_ALONG), "n"(!RIGHT_ALONG));
+                 : "l"(left), "l"(right), "n"(!LEFT_IS_ALONG), "n"(!RIGHT_IS_ALONG));
 }
 
 // Products of 64 × 16 and 16 × 64 numbers, added to the sums or, without ADD, written in their place. The left factor is in registers, as
 // sums are: pairs of both rows in eight columns, and in the next eight.
-template <bool RIGHT_ALONG, bool ADD = true>
+template <bool RIGHT_IS_ALONG, bool ADD = true>
 __device__ __forceinline__ void multiply(float (&sums)[32], const u32 (&left)[4], u64 right) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %38, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.LOW.LOW {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -110,7 +111,7 @@ __device__ __forceinline__ void multiply(float (&sums)[32], const u32 (&left)[4]
                      "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]), "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]),
                      "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]),
                      "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
-                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "n"(!RIGHT_ALONG), "n"(ADD));
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "n"(!RIGHT_IS_ALONG), "n"(ADD));
 }
 
 // Two numbers in half precision, the first one in the lower half.
@@ -125,3 +126,23 @@ __device__ __forceinline__ float low_number(u32 bits) {
     asm volatile("cvt.f32.LOW %0, %1;" : "=f"(number) : "h"(u16(bits)));
     return number;
 }
+
+// Numbers of results.
+#if WIDE
+typedef float Out;
+__device__ __forceinline__ void write_number(Out *to, float number) { *to = number; }
+__device__ __forceinline__ void write_pair(Out *to, float first, float second) {
+    *reinterpret_cast<float2 *>(to) = make_float2(first, second);
+}
+__device__ __forceinline__ float2 read_pair(const Out *from) { return *reinterpret_cast<const float2 *>(from); }
+#else
+typedef u16 Out;
+__device__ __forceinline__ void write_number(Out *to, float number) { *to = low_pair(number, 0.0f) & 0xFFFF; }
+__device__ __forceinline__ void write_pair(Out *to, float first, float second) {
+    *reinterpret_cast<u32 *>(to) = low_pair(first, second);
+}
+__device__ __forceinline__ float2 read_pair(const Out *from) {
+    const u32 pair = *reinterpret_cast<const u32 *>(from);
+    return make_float2(low_number(pair & 0xFFFF), low_number(pair >> 16));
+}
+#endif

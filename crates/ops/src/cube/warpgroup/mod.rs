@@ -1,7 +1,7 @@
 //! Kernels in CUDA C++ for compute capability 9.0: CubeCL has neither `wgmma`, its instruction for matrix units, nor the layouts of shared
 //! memory that it reads.
 //!
-//! A kernel's text is [the instructions](INSTRUCTIONS), definitions of constants, and its own part. NVRTC compiles it as it does CubeCL's own
+//! A kernel's text is definitions of constants, [the instructions](INSTRUCTIONS), and its own part. NVRTC compiles it as it does CubeCL's own
 //! kernels. It may declare 48 KB of shared memory, and gets no more. CubeCL's cache knows compiled kernels by their whole text, not by their
 //! names, so a text has one kernel: where a file has several, a constant says which one is compiled.
 
@@ -110,7 +110,7 @@ impl<const N: usize> Kernel<N> {
         let define = |(name, value): &(&str, u32)| format!("#define {name} {value}\n");
         let constants: String = self.constants.iter().map(define).collect();
         let low = if self.low == DType::BF16 { "bf16" } else { "f16" };
-        [INSTRUCTIONS.replace("LOW", low), constants, self.text.text.to_owned()].concat()
+        [constants, INSTRUCTIONS.replace("LOW", low), self.text.text.to_owned()].concat()
     }
 }
 

@@ -6,8 +6,7 @@
 // slices, 30 % slower.
 //
 // Constants: ROWS and COLUMNS (64 or 128), TERMS (products that are added, 1 to 3), LEFT_ALONG and RIGHT_ALONG (whether neighbours in a factor's
-// memory belong to the same sum), ADDS_BIAS, ADDS_BASE, PAIRS (whether two numbers of the result may be written at once) and WIDE (whether
-// they are f32).
+// memory belong to the same sum), ADDS_BIAS, ADDS_BASE and PAIRS (whether two numbers of the result may be written at once).
 
 // Sizes in numbers, as in the launch. The sums of all terms follow one another: the second term's begin at `second`, and the third's at `third`.
 // `scale`, an f32, is the factor of the products.
@@ -31,27 +30,13 @@ __device__ __forceinline__ void fetch_slice(u32 to, const TensorMap *from, u32 b
     }
 }
 
-#if WIDE
-typedef float Out;
-typedef float2 Pair;
-__device__ __forceinline__ Pair pair_of(float first, float second) { return make_float2(first, second); }
-#else
-typedef u16 Out;
-typedef ushort2 Pair;
-__device__ __forceinline__ Pair pair_of(float first, float second) {
-    const u32 pair = low_pair(first, second);
-    return make_ushort2(pair & 0xFFFF, pair >> 16);
-}
-#endif
-
 // Writes two neighbours of a row, of which the second may lie beyond its end.
 __device__ __forceinline__ void write(Out *to, float first, float second, bool both) {
-    const Pair pair = pair_of(first, second);
     if (PAIRS) {
-        *reinterpret_cast<Pair *>(to) = pair;
+        write_pair(to, first, second);
     } else {
-        to[0] = pair.x;
-        if (both) to[1] = pair.y;
+        write_number(to, first);
+        if (both) write_number(to + 1, second);
     }
 }
 
