@@ -62,8 +62,7 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
 
 /// One step of the graph on every other backend, whose products are computed in the type of
 /// [`autocast`](crate::autocast). Burn's own would use the transposed weight, whose gradient then has to be copied into
-/// order.
-/// The result is in `dtype`.
+/// order. The result is in `dtype`.
 fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>, dtype: DType) -> Tensor<D> {
     let (x_shape, x_dtype, weight_dtype) = (x.dims(), x.dtype(), weight.dtype());
     let bias_dtype = bias.as_ref().map_or(dtype, Tensor::dtype);

@@ -47,18 +47,17 @@ pub(crate) fn sum_of_products(
     if launch_tiles(terms, Epilogue { scale, bias, base: None }, &y) {
         return y;
     }
+    let (last, others) = terms.split_last().expect("a sum has a term");
     let mut sum: Option<CubeTensor> = None;
-    for (at, [lhs, rhs]) in terms.iter().enumerate() {
-        let bias = bias.filter(|_| at + 1 == terms.len());
-        sum = Some(product_plus([lhs, rhs], Epilogue { scale, bias, base: sum.as_ref() }));
+    for factors in others {
+        sum = Some(product_plus(*factors, Epilogue { scale, bias: None, base: sum.as_ref() }, DType::F32));
     }
-    let sum = sum.expect("a sum has a term");
-    if out == DType::F32 { sum } else { CubeBackend::float_cast(sum, out.into()) }
+    product_plus(*last, Epilogue { scale, bias, base: sum.as_ref() }, out)
 }
 
-/// Returns a product of matrices in f32, after the epilogue.
-fn product_plus([lhs, rhs]: [&CubeTensor; 2], epilogue: Epilogue) -> CubeTensor {
-    let y = init_matmul_output(lhs, rhs, DType::F32);
+/// Returns a product of matrices in the type `out`, after the epilogue.
+fn product_plus([lhs, rhs]: [&CubeTensor; 2], epilogue: Epilogue, out: DType) -> CubeTensor {
+    let y = init_matmul_output(lhs, rhs, out);
     if launch_tiles(&[[lhs, rhs]], epilogue, &y) {
         return y;
     }
@@ -66,7 +65,8 @@ fn product_plus([lhs, rhs]: [&CubeTensor; 2], epilogue: Epilogue) -> CubeTensor 
     let bias = bias.map(|bias| CubeBackend::float_reshape(bias.clone(), [1, bias.meta.num_elements()].into()));
     let y = matmul(lhs, rhs, DType::F32, Rounding::MatrixUnits);
     let y = if scale == 1.0 { y } else { CubeBackend::float_mul_scalar(y, scale.into()) };
-    base.cloned().into_iter().chain(bias).fold(y, CubeBackend::float_add)
+    let sum = base.cloned().into_iter().chain(bias).fold(y, CubeBackend::float_add);
+    if out == DType::F32 { sum } else { CubeBackend::float_cast(sum, out.into()) }
 }
 
 /// Number of multiplications from which tuning pays. A card computes a smaller product in some microseconds, whatever
