@@ -48,7 +48,7 @@ pub(super) fn factor_type(query: &Tensor<3>) -> DType {
 pub(super) struct Saved {
     /// Queries, divided by the root of their width, keys and values, in the type of products, `[batch, heads, time, d_head]`.
     factors: [Tensor<4>; 3],
-    /// Output, `[batch, queries, heads · d_head]`, in f32 or, if kernels for matrix units wrote it so, in the type of the queries.
+    /// Output, `[batch, queries, heads · d_head]`, in f32 or, by kernels for matrix units, in the type of the queries.
     out: Tensor<3>,
     /// Logarithm of each query's sum of exponentials, `[batch, heads, queries, 1]`.
     sums: Tensor<4>,

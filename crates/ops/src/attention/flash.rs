@@ -43,13 +43,12 @@ impl Flash {
         Some(Self { kernels, mask })
     }
 
-    /// Returns the output, `[batch, queries, heads · d_head]` in `dtype` or in f32, as the kernels write it, and the logarithm of each query's
-    /// sum of exponentials, `[batch, heads, queries, 1]`.
+    /// Returns the output, `[batch, queries, heads · d_head]` in `dtype` if that is the factors', and otherwise in f32, and the logarithm of each
+    /// query's sum of exponentials, `[batch, heads, queries, 1]`.
     pub fn forward(self, factors: [Tensor<4>; 3], dtype: DType) -> (Tensor<3>, Tensor<4>) {
-        let (queries, keys, device) = (factors[0].dims(), factors[1].dims()[2], factors[0].device());
         let kernels = self.kernels;
-        let dtype = properties(&device).map_or(DType::F32, |found| kernels.writes(&found, queries, keys, dtype));
-        let [batch, heads, queries, d_head] = queries;
+        let dtype = if dtype == kernels.dtype { dtype } else { DType::F32 };
+        let [batch, heads, queries, d_head] = factors[0].dims();
         let out = (vec![batch, queries, heads * d_head].into(), dtype);
         let sums = ([batch, heads, queries, 1].into(), DType::F32);
         let inputs = factors.into_iter().chain([self.mask]).map(Tensor::into_dispatch).collect();

@@ -11,19 +11,20 @@ use burn_cubecl::cubecl::prelude::*;
 /// Gradient of queries; and `deltas`, each query's sum of its output times the output's gradient, which is the sum of weights times their
 /// gradients, dropout or not.
 #[cube(launch)]
-pub(super) fn flash_backward_query<T: Numeric, W: Size, P: Size>(
+pub(super) fn flash_backward_query<T: Numeric, O: Numeric, W: Size, P: Size>(
     query: &Tensor<Vector<T, W>>,
     key: &Tensor<Vector<T, W>>,
     value: &Tensor<Vector<T, W>>,
     padding: &Tensor<f32>,
-    out: &Tensor<Vector<f32, P>>,
+    out: &Tensor<Vector<O, P>>,
     sums: &Tensor<f32>,
     d_out: &Tensor<Vector<T, W>>,
-    d_query: &mut Tensor<Vector<f32, P>>,
+    d_query: &mut Tensor<Vector<O, P>>,
     deltas: &mut Tensor<f32>,
     scale: f32,
     call: &Call,
-    #[define(T)] _dtype: ElemType,
+    #[define(T)] _low: ElemType,
+    #[define(O)] _results: ElemType,
 ) {
     let d_head = comptime!(call.d_head);
     let vectors = comptime!(d_head / 8);
@@ -54,7 +55,8 @@ pub(super) fn flash_backward_query<T: Numeric, W: Size, P: Size>(
             #[unroll]
             for place in 0..comptime!(d_head / 8) {
                 let at = start + row * width + comptime!(place * 4) + UNIT_POS_X as usize % 4;
-                let product = out[at] * Vector::cast_from(d_own[comptime!(2 * place + half)]);
+                let own = Vector::<f32, P>::cast_from(out[at]);
+                let product = own * Vector::cast_from(d_own[comptime!(2 * place + half)]);
                 part += product.extract(0usize) + product.extract(1usize);
             }
         }
@@ -100,12 +102,12 @@ pub(super) fn flash_backward_query<T: Numeric, W: Size, P: Size>(
             add_rows::<T, W, P>(&mut d_queries, &d_scores, &key_rows, comptime!(16 * block), d_head);
         }
     }
-    write::<P>(&d_queries, d_query, first, queries, scale, call);
+    write::<O, P>(&d_queries, d_query, first, queries, scale, call);
 }
 
 /// Gradients of keys and values. Queries are multiplied by the scale of scores, so the keys' gradient needs none.
 #[cube(launch)]
-pub(super) fn flash_backward_key_value<T: Numeric, W: Size, P: Size>(
+pub(super) fn flash_backward_key_value<T: Numeric, O: Numeric, W: Size, P: Size>(
     query: &Tensor<Vector<T, W>>,
     key: &Tensor<Vector<T, W>>,
     value: &Tensor<Vector<T, W>>,
@@ -113,10 +115,11 @@ pub(super) fn flash_backward_key_value<T: Numeric, W: Size, P: Size>(
     sums: &Tensor<f32>,
     d_out: &Tensor<Vector<T, W>>,
     deltas: &Tensor<f32>,
-    d_key: &mut Tensor<Vector<f32, P>>,
-    d_value: &mut Tensor<Vector<f32, P>>,
+    d_key: &mut Tensor<Vector<O, P>>,
+    d_value: &mut Tensor<Vector<O, P>>,
     call: &Call,
-    #[define(T)] _dtype: ElemType,
+    #[define(T)] _low: ElemType,
+    #[define(O)] _results: ElemType,
 ) {
     let d_head = comptime!(call.d_head);
     let vectors = comptime!(d_head / 8);
@@ -179,6 +182,6 @@ pub(super) fn flash_backward_key_value<T: Numeric, W: Size, P: Size>(
             add_rows::<T, W, P>(&mut d_keys, &d_scores, &query_rows, comptime!(16 * block), d_head);
         }
     }
-    write::<P>(&d_keys, d_key, first, keys, 1.0f32, call);
-    write::<P>(&d_values, d_value, first, keys, 1.0f32, call);
+    write::<O, P>(&d_keys, d_key, first, keys, 1.0f32, call);
+    write::<O, P>(&d_values, d_value, first, keys, 1.0f32, call);
 }

@@ -10,15 +10,16 @@ use burn_cubecl::cubecl::prelude::*;
 
 /// Queries are multiplied by the scale of scores.
 #[cube(launch)]
-pub(super) fn flash_forward<T: Numeric, W: Size, P: Size>(
+pub(super) fn flash_forward<T: Numeric, O: Numeric, W: Size, P: Size>(
     query: &Tensor<Vector<T, W>>,
     key: &Tensor<Vector<T, W>>,
     value: &Tensor<Vector<T, W>>,
     padding: &Tensor<f32>,
-    out: &mut Tensor<Vector<f32, P>>,
+    out: &mut Tensor<Vector<O, P>>,
     sums: &mut Tensor<f32>,
     call: &Call,
-    #[define(T)] _dtype: ElemType,
+    #[define(T)] _low: ElemType,
+    #[define(O)] _results: ElemType,
 ) {
     let d_head = comptime!(call.d_head);
     let vectors = comptime!(d_head / 8);
@@ -133,5 +134,5 @@ pub(super) fn flash_forward<T: Numeric, W: Size, P: Size>(
     for place in 0..comptime!(d_head / 4) {
         mixed[place] *= Vector::new(totals[comptime!(place % 2)]);
     }
-    write::<P>(&mixed, out, first, queries, 1.0f32, call);
+    write::<O, P>(&mixed, out, first, queries, 1.0f32, call);
 }

@@ -45,14 +45,8 @@ impl Flash {
         d_head.is_multiple_of(16) && d_head <= WIDEST && has_fragments(properties, dtype)
     }
 
-    /// Type of outputs and gradients: `wanted`, f32 or the type of the factors, if the kernels of warpgroups compute this attention, and
-    /// otherwise f32. Queries are `[batch, heads, queries, d_head]`.
-    pub fn writes(&self, properties: &DeviceProperties, queries: [usize; 4], keys: usize, wanted: DType) -> DType {
-        if self.by_warpgroups(properties, queries, keys) { wanted } else { DType::F32 }
-    }
-
-    /// Returns the output, `[batch, queries, heads · d_head]` in the type `out` that it [writes](Self::writes), and the logarithm of each
-    /// query's sum of exponentials, `[batch, heads, queries, 1]` in f32. The output of a query that sees no key is 0.
+    /// Returns the output, `[batch, queries, heads · d_head]` in the type `out`, f32 or that of the factors, and the logarithm of each query's
+    /// sum of exponentials, `[batch, heads, queries, 1]` in f32. The output of a query that sees no key is 0.
     pub fn forward(&self, [query, key, value, padding]: [CubeTensor; 4], out: DType) -> [CubeTensor; 2] {
         let [batch, heads, queries, d_head] = query.shape().dims();
         let out = empty_as(&query, [batch, queries, heads * d_head], out);
@@ -70,7 +64,8 @@ impl Flash {
         let [y, s] = [&out, &sums].map(|x| x.clone().into_tensor_arg());
         let [wide, pair] = WIDTHS;
         let cubes = cubes([batch, heads, queries]);
-        flash_forward::launch(&client, cubes, units(), wide, pair, q, k, v, m, y, s, call, element(self.dtype));
+        let [low, of_out] = [self.dtype, out.dtype].map(element);
+        flash_forward::launch(&client, cubes, units(), wide, pair, q, k, v, m, y, s, call, low, of_out);
         [out, sums]
     }
 
@@ -102,7 +97,7 @@ impl Flash {
         let inputs = || [&query, &key, &value, &padding].map(arg);
         let ([q, k, v, m], call) = (inputs(), self.call(&query, &key));
         let [y, s, dy, dq, d] = [&out, &sums, &d_out, &d_query, &deltas].map(arg);
-        let (grid, dtype) = (cubes([batch, heads, queries]), element(self.dtype));
+        let (grid, [dtype, of_out]) = (cubes([batch, heads, queries]), [self.dtype, out.dtype].map(element));
         flash_backward_query::launch(
             &client,
             grid,
@@ -121,11 +116,30 @@ impl Flash {
             scale,
             call,
             dtype,
+            of_out,
         );
         let ([q, k, v, m], call) = (inputs(), self.call(&query, &key));
         let [s, dy, d, dk, dv] = [&sums, &d_out, &deltas, &d_key, &d_value].map(arg);
         let grid = cubes([batch, heads, keys]);
-        flash_backward_key_value::launch(&client, grid, units(), wide, pair, q, k, v, m, s, dy, d, dk, dv, call, dtype);
+        flash_backward_key_value::launch(
+            &client,
+            grid,
+            units(),
+            wide,
+            pair,
+            q,
+            k,
+            v,
+            m,
+            s,
+            dy,
+            d,
+            dk,
+            dv,
+            call,
+            dtype,
+            of_out,
+        );
         [d_query, d_key, d_value]
     }
 

@@ -186,9 +186,9 @@ pub(super) fn kept(i: usize, j: usize, of_rows: usize, call: &Call) -> f32 {
 
 /// Writes the plane's numbers, `[16, d_head]`, times `scale` to its rows of a tensor, `[batch, rows, heads · d_head]`.
 #[cube]
-pub(super) fn write<P: Size>(
+pub(super) fn write<O: Numeric, P: Size>(
     numbers: &Array<Vector<f32, P>>,
-    to: &mut Tensor<Vector<f32, P>>,
+    to: &mut Tensor<Vector<O, P>>,
     first: usize,
     rows: usize,
     scale: f32,
@@ -204,7 +204,7 @@ pub(super) fn write<P: Size>(
             let row = first + row_of_unit(i);
             if row < rows {
                 let at = start + row * width + comptime!(8 * step) + column_of_unit(i) / 2;
-                to[at] = numbers[comptime!(4 * step + i)] * Vector::new(scale);
+                to[at] = Vector::cast_from(numbers[comptime!(4 * step + i)] * Vector::new(scale));
             }
         }
     }
