@@ -1,5 +1,5 @@
-//! Sums of products of matrices, which are one step of the graph's backends where those can do it: on CubeCL each operation that it is composed
-//! of, also one that only changes a shape, costs some 10 µs of the host's time.
+//! Sums of products of matrices. On CubeCL they are one operation of the backend with its reshapes and transposes: each operation, also one that
+//! only changes a shape, costs the host some 10 µs.
 
 use super::plain::matmul_as;
 use crate::graph::AnyFloat;
