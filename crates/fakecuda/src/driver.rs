@@ -4,7 +4,7 @@ use crate::abi::Status;
 use crate::card::Card;
 use crate::compute::Computer;
 use crate::fault::Fault;
-use crate::memory::Blocks;
+use crate::memory::{Blocks, Reads};
 use crate::order::Order;
 use crate::ptx::Entry;
 use crate::report::{Kernel, Report};
@@ -36,7 +36,7 @@ pub struct Driver {
     pub memory_bytes: u64,
     pub fault: Option<Fault>,
     pub launch_milliseconds: f64,
-    pub reads_are_real: bool,
+    pub reads: Reads,
     /// Runner of kernels, if kernels are computed.
     pub computer: Option<Computer>,
     pub nvrtc: PathBuf,
@@ -77,7 +77,7 @@ impl Driver {
             memory_bytes: setting("FAKECUDA_MEMORY").unwrap_or(card.memory),
             fault: fault.map(|text| Fault::parse(&text).unwrap_or_else(|| refuse("FAKECUDA_FAULT", &text))),
             launch_milliseconds: setting("FAKECUDA_LAUNCH_US").unwrap_or(5.0) / 1000.0,
-            reads_are_real: setting("FAKECUDA_READS").is_some_and(|reads: String| reads == "real"),
+            reads: setting("FAKECUDA_READS").unwrap_or_default(),
             computer: computer(),
             nvrtc: setting("FAKECUDA_NVRTC").unwrap_or_else(|| "libnvrtc.so.12".into()),
             out: setting("FAKECUDA_OUT"),

@@ -32,7 +32,7 @@
 //! | `FAKECUDA_COMPUTE` | folder for computed kernels, which later runs reuse | nothing is computed |
 //! | `FAKECUDA_SANITIZE` | `thread` or `address`: sanitizer of computed kernels; preload its library | none |
 //! | `FAKECUDA_LAUNCH_US` | microseconds of a launch on the emulated clock | 5 |
-//! | `FAKECUDA_READS` | `real`: reads return the bytes that were copied there, not zeros | zeros |
+//! | `FAKECUDA_READS` | what reads return: `zeros`, `ones` (zeros, except that a training step counts as taken), or `real`, the bytes that were copied there | `zeros` |
 //!
 //! The program's operations are summarised in a [`Report`], written when it exits.
 //!
