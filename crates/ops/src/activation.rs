@@ -26,11 +26,30 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     if Backing::of(&x.device()) == Backing::LibTorch {
         return libtorch::gelu(x);
     }
+    #[cfg(feature = "cube")]
+    if Backing::of(&x.device()).is_cube() {
+        return gelu_on_cube(x);
+    }
     if !fused(&x.device()) {
         return composed_gelu(x);
     }
     let dtype = x.dtype();
     host::restored(unary::<D, D>(Gelu, host::f32(x)), dtype)
+}
+
+/// One kernel for each pass: composed, each is up to nine operations of the device's queue.
+#[cfg(feature = "cube")]
+fn gelu_on_cube<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let (shape, dtype) = (x.shape(), x.dtype());
+    differentiated(x, |x| {
+        let input = x.clone().into_dispatch();
+        let y = cube::launched_as("gelu", [input], shape.clone(), dtype, cube::gelu);
+        let backward = move |dy: Tensor<D>| {
+            let inputs = [x, dy].map(Tensor::into_dispatch);
+            Tensor::from_dispatch(cube::launched_as("gelu_backward", inputs, shape, dtype, cube::gelu_backward))
+        };
+        (Tensor::from_dispatch(y), backward)
+    })
 }
 
 /// GELU in f32, also of numbers in half precision, which are kept as they are.

@@ -125,6 +125,8 @@ impl DeviceSpec {
     pub fn resolve_for(self, number: usize) -> Result<Device, DeviceError> {
         #[cfg(feature = "autotune")]
         crate::kernel_cache::keep();
+        #[cfg(feature = "cube")]
+        crate::fusion::configure();
         match self {
             Self::Auto => match Self::Cuda(number % cuda_devices().max(1)).resolve() {
                 // A card is there, so falling back to the CPU is not what the user wants.

@@ -1,10 +1,10 @@
 //! Cache of compiled kernels and tuning results of CubeCL, in the user's cache folder, separate for each card: a second
 //! run compiles and tunes nothing. A `cubecl.toml` (or `burn.toml`) takes precedence.
 
+use crate::fusion::is_configured;
 use burn::tensor::Device;
 use burn_cubecl::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
 use burn_cubecl::cubecl::environment;
-use std::path::Path;
 
 /// Environment variable from which CubeCL takes the name of its cache folder.
 const NAMED: &str = "CUBECL_ENVIRONMENT";
@@ -30,12 +30,4 @@ pub(crate) fn use_for(device: &Device) {
             environment::activate(name);
         }
     }
-}
-
-/// Whether this folder or one above it has a file that configures CubeCL.
-fn is_configured() -> bool {
-    let sections = CubeClRuntimeConfig::section_file_names().iter().map(|(file, _)| *file);
-    let names: Vec<&str> = CubeClRuntimeConfig::file_names().iter().copied().chain(sections).collect();
-    let here = std::env::current_dir().unwrap_or_default();
-    here.ancestors().any(|folder: &Path| names.iter().any(|name| folder.join(name).is_file()))
 }

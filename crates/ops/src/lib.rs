@@ -40,6 +40,8 @@ mod depthwise;
 mod device;
 #[cfg_attr(feature = "tch", allow(deprecated))]
 mod exact;
+#[cfg(feature = "cube")]
+mod fusion;
 mod graph;
 mod groups;
 mod hook;
@@ -63,6 +65,7 @@ mod precision;
 mod product;
 mod random;
 mod read;
+mod reshape;
 mod rotary;
 mod settled;
 mod sigmoid;
@@ -102,6 +105,7 @@ pub use precision::{Compute, autocast};
 pub use product::matmul;
 pub use random::{normal, seed, undrawn, uniform};
 pub use read::{Reading, read, read_behind, wait, waits};
+pub use reshape::{flatten_all, unflatten_all};
 pub use rotary::Rotary;
 pub use settled::{settle, settle_trained, settled};
 pub use sigmoid::{glu, silu};

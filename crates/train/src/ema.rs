@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
-use undertone_ops::{StepControl, average, settled};
+use undertone_ops::{AnyFloat, StepControl, average, flatten_all, settled};
 use undertone_store::{HostTensor, MapParameter, StoreError, VisitParameter, map, visit};
 
 /// The average of every trainable parameter over the steps (Polyak and Juditsky, 1992), by name.
@@ -36,8 +36,9 @@ impl Ema {
         }
         let mut values = Values::default();
         visit(model, &mut values);
+        let (found, values): (Vec<_>, Vec<_>) = values.found.into_iter().unzip();
         let (mut names, mut pairs) = (Vec::new(), Vec::new());
-        for (name, value) in values.found {
+        for (name, value) in found.into_iter().zip(flatten_all(values)) {
             match self.weights.remove(&name) {
                 Some(average) => {
                     names.push(name);
@@ -89,19 +90,17 @@ impl Ema {
     }
 }
 
-/// The trainable parameters of a model, flattened, by name.
+/// The trainable parameters of a model, by name.
 #[derive(Default)]
 struct Values {
-    found: Vec<(String, Tensor<1>)>,
+    found: Vec<(String, AnyFloat)>,
 }
 
 impl VisitParameter for Values {
     fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let value = param.val();
         if value.is_require_grad() {
-            let value = value.inner();
-            let elements = value.shape().num_elements();
-            self.found.push((path.to_owned(), value.reshape([elements])));
+            self.found.push((path.to_owned(), value.inner().into()));
         }
     }
 }

@@ -6,6 +6,8 @@ use super::heads::{merge, split};
 use crate::activation::drop_elements;
 use crate::capacity::Capacity;
 #[cfg(feature = "cube")]
+use crate::casts::mask_numbers;
+#[cfg(feature = "cube")]
 use crate::cube;
 #[cfg(feature = "cube")]
 use crate::device::Backing;
@@ -214,7 +216,7 @@ impl Scores<'_> {
         }
         let softmax = cube::Softmax { offset: self.offset, padded: padding.is_some(), dtype: self.low };
         // Without a mask any tensor will do, because it is not read.
-        let mask = padding.as_ref().map_or_else(|| self.scores.clone(), |mask| mask.clone().float().unsqueeze());
+        let mask = padding.as_ref().map_or_else(|| self.scores.clone(), |mask| mask_numbers(mask.clone()));
         Some((softmax, mask))
     }
 }

@@ -1,9 +1,9 @@
 //! Attention by kernels for matrix units, on cards that have the instructions that they are made of.
 
 use crate::capacity::properties;
+use crate::casts::mask_numbers;
 use crate::cube;
 use crate::device::Backing;
-use crate::host;
 use burn::tensor::{Bool, DType, Device, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 
@@ -39,7 +39,7 @@ impl Flash {
             drop: drop.map(|(p, seed)| cube::Drop::new(p, seed)),
             dtype: query.dtype(),
         };
-        let mask = padding.map_or_else(|| query.clone(), |mask| host::f32(mask.clone().float().unsqueeze()));
+        let mask = padding.map_or_else(|| query.clone(), |mask| mask_numbers(mask.clone()));
         Some(Self { kernels, mask })
     }
 

@@ -10,6 +10,8 @@ mod states;
 #[cfg(feature = "cube")]
 use crate::capacity::shared_memory;
 #[cfg(feature = "cube")]
+use crate::casts::mask_numbers;
+#[cfg(feature = "cube")]
 use crate::cube;
 #[cfg(feature = "tch")]
 use crate::device::Backing;
@@ -237,8 +239,8 @@ impl Body {
                     drop: drop.map(|(p, seed)| cube::Drop::new(p, seed)),
                 };
                 // Without a mask any tensor will do, because it is not read.
-                let mask = options.key_padding.map_or_else(|| query.clone(), |mask| mask.float().unsqueeze());
-                return Self::Kernel(attention, host::f32(mask));
+                let mask = options.key_padding.map_or_else(|| host::f32(query.clone()), mask_numbers);
+                return Self::Kernel(attention, mask);
             }
         }
         Self::composed(qkv, options, drop)

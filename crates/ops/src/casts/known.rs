@@ -2,10 +2,11 @@
 
 use crate::cube::{self, identity};
 use crate::graph::AnyFloat;
+use crate::host;
 use crate::settled::long_lived;
 use burn::backend::TensorMetadata;
 use burn::backend::fusion::custom::TensorId;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{Bool, DType, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::{ThreadId, current};
@@ -24,6 +25,7 @@ struct Cast {
 /// Not the threads' own: a tensor must not be dropped while a thread ends.
 pub(super) static INPUTS: LazyLock<Mutex<Casts>> = LazyLock::new(Mutex::default);
 pub(super) static WEIGHTS: LazyLock<Mutex<Casts>> = LazyLock::new(Mutex::default);
+pub(super) static MASKS: LazyLock<Mutex<Casts>> = LazyLock::new(Mutex::default);
 
 fn locked(casts: &Mutex<Casts>) -> MutexGuard<'_, Casts> {
     casts.lock().unwrap_or_else(PoisonError::into_inner)
@@ -75,6 +77,19 @@ fn cast<const D: usize>(
     output
 }
 
+/// Returns a mask as f32 numbers, `[.., rows, columns]`, 1 where it is true: the known ones, or new ones in place of the last mask's.
+pub(super) fn mask<const D: usize>(mask: Tensor<2, Bool>) -> Tensor<D> {
+    let key = (current().id(), identity(mask.clone().into_dispatch()));
+    let mut casts = locked(&MASKS);
+    if let Some(cast) = casts.0.get(&key).filter(|cast| cast.output.0.shape().num_dims() == D) {
+        return cast.output.clone().tensor();
+    }
+    let numbers = host::f32(mask.float().unsqueeze());
+    casts.clear_own();
+    casts.0.insert(key, Cast { output: numbers.clone().into(), dtype: DType::F32, used: true });
+    numbers
+}
+
 /// Forgets the cast of a weight, and returns its type.
 pub(super) fn forget<const D: usize>(weight: Tensor<D>) -> Option<DType> {
     let key = key(weight.into());
@@ -109,12 +124,13 @@ pub(super) fn begin() {
 
 pub(super) fn end() {
     locked(&INPUTS).clear_own();
+    locked(&MASKS).clear_own();
     locked(&WEIGHTS).retain_own(|cast| cast.used);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{cast_weights, forget_cast, input_cast, weight_cast};
+    use super::super::{cast_weights, forget_cast, input_cast, mask_numbers, weight_cast};
     use super::*;
     use crate::testing::{device, values};
 
@@ -140,6 +156,19 @@ mod tests {
             let known = cast(new);
             assert_eq!((id(known.clone()), known.dtype()), (id(cast(new)), DType::F16));
             assert_eq!(values(known), vec![n as f32; new.dims()[1]]);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs CubeCL's backend: cargo xtask test --device wgpu"]
+    fn a_mask_becomes_numbers_once() {
+        let masks = [[[true, false], [false, false]], [[true, true], [true, false]]];
+        let masks = masks.map(|mask| Tensor::<2, Bool>::from_data(mask, &device()));
+        for mask in masks {
+            let numbers: Tensor<4> = mask_numbers(mask.clone());
+            assert_eq!(id::<4>(mask_numbers(mask.clone())), id(numbers.clone()));
+            assert_eq!(values(numbers), values(mask.clone().float()));
+            assert_eq!(mask_numbers::<3>(mask).dims(), [1, 2, 2]);
         }
     }
 

@@ -9,6 +9,8 @@ mod known;
 #[cfg(feature = "cube")]
 use crate::device::Backing;
 use crate::graph::AnyFloat;
+#[cfg(feature = "cube")]
+use burn::tensor::Bool;
 use burn::tensor::{DType, Tensor};
 
 /// Type that products have read a weight in.
@@ -32,6 +34,13 @@ pub(crate) fn weight_cast(weight: Tensor<2>, dtype: DType, in_training: bool) ->
     }
     let _ = in_training;
     weight.cast(dtype)
+}
+
+/// Returns a mask without autodiff as f32 numbers, `[.., rows, columns]`, 1 where it is true. They are made once for all attentions
+/// in a row that read the mask.
+#[cfg(feature = "cube")]
+pub(crate) fn mask_numbers<const D: usize>(mask: Tensor<2, Bool>) -> Tensor<D> {
+    known::mask(mask)
 }
 
 /// Forgets the cast of a weight without autodiff, which is about to be replaced. Returns the type that products have read it in, if

@@ -12,6 +12,7 @@ mod dropout;
 mod embedding;
 mod flash;
 mod fragments;
+mod gelu;
 mod heads;
 mod launch;
 mod lora;
@@ -32,6 +33,7 @@ pub(crate) use dropout::{Drop, dropout};
 pub(crate) use embedding::embedding_backward;
 pub(crate) use flash::Flash;
 pub(crate) use fragments::has_fragments;
+pub(crate) use gelu::{gelu, gelu_backward};
 pub(crate) use heads::Heads;
 #[cfg(feature = "cuda")]
 pub(crate) use launch::empty;

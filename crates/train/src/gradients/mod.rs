@@ -11,7 +11,7 @@ pub(crate) use overlap::{BackwardMode, OrderRecorder, Overlap, RecordedOrder};
 use burn::module::{Module, Param};
 use burn::tensor::{Gradients, Tensor};
 use std::collections::BTreeMap;
-use undertone_ops::{add, read, sum_of_squares};
+use undertone_ops::{AnyFloat, add, flatten_all, read, sum_of_squares};
 use undertone_store::{VisitParameter, visit};
 
 /// Summed gradients of an optimizer step, flattened, by parameter path.
@@ -39,7 +39,8 @@ impl GradientSum {
     pub fn add<M: Module>(&mut self, model: &M, gradients: Gradients) {
         let mut collector = Collector { gradients, found: Vec::new() };
         visit(model, &mut collector);
-        self.add_found(collector.found);
+        let (names, found): (Vec<_>, Vec<_>) = collector.found.into_iter().unzip();
+        self.add_found(names.into_iter().zip(flatten_all(found)));
     }
 
     /// Adds the gradients of another sum, without regard to its scale.
@@ -112,14 +113,13 @@ impl GradientSum {
 
 struct Collector {
     gradients: Gradients,
-    found: Vec<(String, Tensor<1>)>,
+    found: Vec<(String, AnyFloat)>,
 }
 
 impl VisitParameter for Collector {
     fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let Some(gradient) = param.val().grad_remove(&mut self.gradients) else { return };
-        let flat = gradient.shape().num_elements();
-        self.found.push((path.to_owned(), gradient.reshape([flat])));
+        self.found.push((path.to_owned(), gradient.into()));
     }
 }
 

@@ -9,6 +9,7 @@ pub mod registry;
 mod rule;
 mod scaling;
 mod settings;
+mod taken;
 
 pub use adafactor::AdafactorConfig;
 pub use adamw::AdamWConfig;
@@ -16,18 +17,19 @@ pub use algorithm::Algorithm;
 pub use config::OptimizerConfig;
 pub use groups::{GroupConfig, Pattern};
 pub use scaling::{LrScaling, LrScalingConfig};
+pub(crate) use taken::Moved;
 
 use crate::GradientSum;
 use crate::shard::Shard;
-use burn::module::{Module, Param, ParamMapper};
+use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use registry::title;
 use rule::{DynRule, Update};
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use undertone_ops::{AnyFloat, CastType, StepControl, cast_weights, forget_cast, settled};
-use undertone_store::{HostTensor, MapParameter, StoreError, map};
+use taken::{Taken, take};
+use undertone_ops::{StepControl, settled};
+use undertone_store::{HostTensor, StoreError};
 
 /// The optimizer of a configuration. Its state has names, and can be saved and restored exactly.
 pub struct Optimizer {
@@ -46,14 +48,6 @@ struct State {
     parts: Vec<Tensor<1>>,
     /// Number of elements of the whole parameter.
     size: usize,
-}
-
-/// An updated parameter.
-pub(crate) struct Moved {
-    /// New values, `[elements]`, of the parameter or of a part of it.
-    pub values: Tensor<1>,
-    /// Number of elements of the whole parameter.
-    pub size: usize,
 }
 
 /// Name of the step count, beside the names of a rule's tensors.
@@ -100,21 +94,50 @@ impl Optimizer {
         whole: impl FnOnce(BTreeMap<String, Moved>) -> Result<BTreeMap<String, Moved>, E>,
     ) -> Result<M, E> {
         let gradient_scale = gradients.scale();
-        let mut taker = Taker { optimizer: self, gradients, learning_rate, taken: Taken::default() };
-        let model = map(model, &mut taker);
-        let Taken { names, updates, sizes, params, casts } = taker.taken;
-        let numbers: Vec<u64> = updates.iter().map(|update| update.number).collect();
+        let (model, places, taken) = take(model, gradients);
+        let (mut steps, mut updates) = (Vec::new(), Vec::new());
+        for parameter in taken {
+            let (name, size) = (parameter.name.clone(), parameter.shape.num_elements());
+            let update = self.update(parameter, learning_rate);
+            steps.push((name, size, update.number));
+            updates.push(update);
+        }
+        self.moved = steps.iter().map(|(name, ..)| name.clone()).collect();
         let mut moved = BTreeMap::new();
         let stepped = self.rule.steps(updates, gradient_scale, control);
-        for (((name, size), step), (values, parts)) in names.iter().zip(sizes).zip(numbers).zip(stepped) {
+        for ((name, size, step), (values, parts)) in steps.into_iter().zip(stepped) {
             self.state.insert(name.clone(), State { step, parts, size });
-            moved.insert(name.clone(), Moved { values, size });
+            moved.insert(name, Moved { values, size });
         }
-        self.moved = names;
-        let mut placer = Placer { moved: whole(moved)?, params, casts, replaced: Vec::new() };
-        let model = map(model, &mut placer);
-        cast_weights(placer.replaced);
-        Ok(model)
+        Ok(places.fill(model, whole(moved)?))
+    }
+
+    /// Returns the update of a parameter, or of this rank's part of it, with its state.
+    fn update(&mut self, parameter: Taken, learning_rate: f64) -> Update {
+        let Taken { name, shape, values, gradient } = parameter;
+        let (size, device) = (shape.num_elements(), values.device());
+        let own = self.shard.filter(|shard| shard.divides(size)).map(|shard| shard.range(size));
+        // Only elementwise rules are sharded, so a part has the shape of a vector.
+        let own_shape = own.as_ref().map_or(shape.to_vec(), |own| vec![own.len()]);
+        let parameter = match own {
+            Some(own) => values.slice([own]),
+            None => values,
+        };
+        let fresh = || {
+            let lengths = self.rule.lengths(&own_shape).into_iter();
+            State { step: 0, parts: lengths.map(|length| settled(Tensor::zeros([length], &device))).collect(), size }
+        };
+        let State { step, parts, .. } = self.state.remove(&name).unwrap_or_else(fresh);
+        let settings = self.config.settings(&name, shape.num_dims());
+        Update {
+            shape: own_shape,
+            learning_rate: learning_rate * settings.factor,
+            weight_decay: settings.weight_decay,
+            number: step + 1,
+            parameter,
+            gradient,
+            state: parts,
+        }
     }
 
     /// Shards the optimizer state: keeps state for this rank's part of each larger parameter alone. Existing state is
@@ -232,98 +255,12 @@ impl OptimizerConfig {
     }
 }
 
-/// Takes the parameters that have gradients out of a model.
-struct Taker<'a> {
-    optimizer: &'a mut Optimizer,
-    gradients: &'a mut GradientSum,
-    learning_rate: f64,
-    taken: Taken,
-}
-
-/// Parameters that were taken out of their model.
-#[derive(Default)]
-struct Taken {
-    names: Vec<String>,
-    updates: Vec<Update>,
-    /// Number of elements of each parameter.
-    sizes: Vec<usize>,
-    /// [`ParamMapper`] of each parameter, by name.
-    params: BTreeMap<String, Box<dyn Any>>,
-    /// Types that products have read parameters in, by name.
-    casts: BTreeMap<String, CastType>,
-}
-
-impl MapParameter for Taker<'_> {
-    fn map<const D: usize>(&mut self, path: &str, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(gradient) = self.gradients.take(path) else { return param };
-        let name = path.to_owned();
-        let (id, old, mapper) = param.consume();
-        let old = old.inner();
-        self.taken.casts.extend(forget_cast(&old).map(|cast| (path.to_owned(), cast)));
-        let (shape, device) = (old.shape(), old.device());
-        let Optimizer { config, rule, state, shard, .. } = &mut *self.optimizer;
-        let size = shape.num_elements();
-        let own = shard.filter(|shard| shard.divides(size)).map(|shard| shard.range(size));
-        // Only elementwise rules are sharded, so a part has the shape of a vector.
-        let own_shape = own.as_ref().map_or(shape.to_vec(), |own| vec![own.len()]);
-        let flat = old.reshape([size]);
-        let parameter = match own {
-            Some(own) => flat.slice([own]),
-            None => flat,
-        };
-        let fresh = || {
-            let parts = rule.lengths(&own_shape).into_iter().map(|length| settled(Tensor::zeros([length], &device)));
-            State { step: 0, parts: parts.collect(), size }
-        };
-        let State { step, parts, .. } = state.remove(&name).unwrap_or_else(fresh);
-        let settings = config.settings(&name, D);
-        self.taken.updates.push(Update {
-            shape: own_shape,
-            learning_rate: self.learning_rate * settings.factor,
-            weight_decay: settings.weight_decay,
-            number: step + 1,
-            parameter,
-            gradient,
-            state: parts,
-        });
-        self.taken.names.push(name.clone());
-        self.taken.sizes.push(size);
-        self.taken.params.insert(name, Box::new(mapper));
-        Param::uninitialized(
-            id,
-            |_, _| unreachable!("a place holder is replaced in the same step"),
-            device,
-            false,
-            shape,
-        )
-    }
-}
-
-/// Puts updated parameters back into the model.
-struct Placer {
-    moved: BTreeMap<String, Moved>,
-    params: BTreeMap<String, Box<dyn Any>>,
-    casts: BTreeMap<String, CastType>,
-    /// Updated parameters that products will read in another type.
-    replaced: Vec<(CastType, AnyFloat)>,
-}
-
-impl MapParameter for Placer {
-    fn map<const D: usize>(&mut self, path: &str, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(new) = self.moved.remove(path) else { return param };
-        let mapper = self.params.remove(path).and_then(|mapper| mapper.downcast::<ParamMapper<Tensor<D>>>().ok());
-        let mapper = mapper.expect("the mapper of this very parameter");
-        let new = new.values.reshape(param.lazy_shape());
-        self.replaced.extend(self.casts.remove(path).map(|cast| (cast, new.clone().into())));
-        Param::from_mapped_value(param.id, Tensor::from_inner(new).require_grad(), *mapper)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ProcessGroup;
     use crate::gradients::ReceivedEarly;
+    use burn::module::Param;
     use burn::nn::{Linear, LinearConfig};
     use std::sync::Arc;
     use undertone_ranks::{Ranks, Threads, threads};
