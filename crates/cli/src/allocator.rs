@@ -16,17 +16,9 @@ struct BySize;
 /// Bytes of the smallest object that is left to the system's allocator.
 const LARGE: usize = 32 << 10;
 
-/// Alignment of large objects in bytes: a cache line, which is also the widest load.
-const LINE: usize = 64;
-
 /// Returns whether the system's allocator has objects of this layout.
 const fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE
-}
-
-/// Returns the layout of a large object: at the beginning of a cache line.
-fn on_a_line(layout: Layout) -> Layout {
-    layout.align_to(LINE).unwrap_or(layout)
 }
 
 // SAFETY: both allocators keep the contract, and an object is freed by the one that made it, which its size tells.
@@ -34,7 +26,7 @@ fn on_a_line(layout: Layout) -> Layout {
 unsafe impl GlobalAlloc for BySize {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_large(layout) {
-            true => unsafe { System.alloc(on_a_line(layout)) },
+            true => unsafe { System.alloc(layout) },
             false => unsafe { MiMalloc.alloc(layout) },
         }
     }
@@ -127,13 +119,5 @@ mod tests {
             }
         }
         assert_eq!(vec![0_u64; LARGE].iter().sum::<u64>(), 0);
-    }
-
-    #[test]
-    fn large_objects_begin_at_a_cache_line() {
-        for elements in [LARGE / 4, LARGE / 4 + 1, LARGE] {
-            let buffers = [(); 5].map(|()| Vec::<f32>::with_capacity(elements));
-            assert!(buffers.iter().all(|buffer| buffer.as_ptr().addr().is_multiple_of(LINE)), "{elements} numbers");
-        }
     }
 }

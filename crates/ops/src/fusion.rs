@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Groups of operations that fusion collects side by side. With Burn's five, a group that nothing ends, such as the scalars of a loss,
 /// holds back every operation behind it: 1,400 in the backward pass of Whisper small, which fusion then compares with each other. One
-/// group finds the same kernels.
+/// group finds nearly as few kernels: 2,068 a step with LoRA, and three find 2,066.
 const GROUPS: usize = 1;
 
 /// Applies the settings. It must run before the first device is opened; later it has no effect.
