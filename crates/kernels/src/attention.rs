@@ -6,9 +6,9 @@
 mod one_query;
 mod states;
 
-use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
+use crate::matrix::{Factor, Matrix, MatrixMut, Threads, add_product, product_by};
 use crate::random::kept;
-use crate::simd::{exp, max_of, simd_fn, sum_by};
+use crate::simd::{LANES, exp, halve, max_of, simd_fn, sum_by};
 use crate::vector::{assume_written, written};
 use rayon::prelude::*;
 
@@ -214,36 +214,17 @@ impl<'a> Head<'a> {
         Matrix::strided(&data[first..], count, a.d_head, a.width())
     }
 
-    /// Returns this head of `data` as `[d_head, time]` if it will be read for more than one tile: otherwise each
-    /// product would pack it again.
-    fn transposed(&self, data: &[f32], time: usize, queries: usize) -> Option<Vec<f32>> {
-        /// Rows at a time: a cache line of each column.
-        const ROWS: usize = 16;
-        if queries <= TILE {
-            return None;
-        }
-        let a = &self.attention;
-        let (sequence, head) = (self.index / a.heads, self.index % a.heads);
-        let mut out = vec![0.0; a.d_head * time];
-        for first in (0..time).step_by(ROWS) {
-            let count = ROWS.min(time - first);
-            let rows = &data[(sequence * time + first) * a.width() + head * a.d_head..];
-            for c in 0..a.d_head {
-                let column = &mut out[c * time + first..][..count];
-                for (t, x) in column.iter_mut().enumerate() {
-                    *x = rows[t * a.width() + c];
-                }
-            }
-        }
-        Some(out)
+    /// Returns this head of keys or values as the columns of a factor, for products with each tile of `queries`.
+    fn columns<'s>(&self, data: &'s [f32], queries: usize) -> Factor<'s> {
+        let columns = self.rows(data, self.attention.keys, 0, self.attention.keys).transposed();
+        if queries > TILE { Factor::new(columns) } else { Factor::Plain(columns) }
     }
 
-    /// Returns the first `seen` rows of this head, as `[d_head, seen]`.
-    fn columns<'s>(&self, data: &'s [f32], transposed: &'s Option<Vec<f32>>, time: usize, seen: usize) -> Matrix<'s> {
-        match transposed {
-            Some(columns) => Matrix::strided(columns, self.attention.d_head, seen, time),
-            None => self.rows(data, time, 0, seen).transposed(),
-        }
+    /// As [`columns`](Self::columns), as its rows.
+    fn factor<'s>(&self, data: &'s [f32], queries: usize) -> Factor<'s> {
+        let rows = self.rows(data, self.attention.keys, 0, self.attention.keys);
+        // A causal tile sees some of the rows.
+        if queries > TILE && !self.attention.causal { Factor::new(rows) } else { Factor::Plain(rows) }
     }
 
     fn scale(&self) -> f32 {
@@ -292,7 +273,7 @@ impl<'a> Head<'a> {
     #[allow(unsafe_code)]
     fn forward(&self, first: usize, query: &[f32], key: &[f32], value: &[f32], mut out: MatrixMut, sums: &mut [f32]) {
         let a = &self.attention;
-        let columns = self.transposed(key, a.keys, out.rows());
+        let (keys, values) = (self.columns(key, out.rows()), self.factor(value, out.rows()));
         let mut scores = vec![0.0; TILE.min(out.rows()) * a.keys];
         for start in (0..out.rows()).step_by(TILE) {
             let count = TILE.min(out.rows() - start);
@@ -300,15 +281,13 @@ impl<'a> Head<'a> {
             let seen = self.visible(first + start + count - 1);
             let scores = &mut scores[..count * seen];
             let queries = self.rows(query, a.queries, first + start, count);
-            let keys = self.columns(key, &columns, a.keys, seen);
-            product(MatrixMut::new(scores, count, seen), queries, keys, self.scale(), Threads::One);
+            product_by(MatrixMut::new(scores, count, seen), queries, &keys, self.scale(), Threads::One);
             let mut totals = [0.0; TILE];
             for (row, total) in totals.iter_mut().enumerate().take(count) {
                 let i = first + start + row;
                 (sums[start + row], *total) = self.normalise(i, &mut scores[row * seen..][..seen]);
             }
-            let values = self.rows(value, a.keys, 0, seen);
-            product(out.rows_from(start, count), Matrix::new(scores, count, seen), values, 1.0, Threads::One);
+            product_by(out.rows_from(start, count), Matrix::new(scores, count, seen), &values, 1.0, Threads::One);
             for (row, total) in totals.iter().enumerate().take(count) {
                 let factor = if *total == 0.0 { 0.0 } else { total.recip() };
                 // SAFETY: the product above has written this row.
@@ -339,7 +318,8 @@ impl<'a> Head<'a> {
         [mut d_query, mut d_key, mut d_value]: [MatrixMut; 3],
     ) {
         let a = &self.attention;
-        let [key_columns, value_columns] = [key, value].map(|data| self.transposed(data, a.keys, a.queries));
+        let [key_columns, value_columns] = [key, value].map(|data| self.columns(data, a.queries));
+        let keys = self.factor(key, a.queries);
         // Sums over tiles.
         let (mut dk, mut dv) = (vec![0.0; a.keys * a.d_head], vec![0.0; a.keys * a.d_head]);
         let (mut weights, mut d_scores) = (vec![0.0; TILE * a.keys], vec![0.0; TILE * a.keys]);
@@ -349,10 +329,8 @@ impl<'a> Head<'a> {
             let (weights, d_scores) = (&mut weights[..count * seen], &mut d_scores[..count * seen]);
             let queries = self.rows(query, a.queries, start, count);
             let d_outs = self.rows(d_out, a.queries, start, count);
-            let keys = self.columns(key, &key_columns, a.keys, seen);
-            let values = self.columns(value, &value_columns, a.keys, seen);
-            product(MatrixMut::new(weights, count, seen), queries, keys, self.scale(), Threads::One);
-            product(MatrixMut::new(d_scores, count, seen), d_outs, values, 1.0, Threads::One);
+            product_by(MatrixMut::new(weights, count, seen), queries, &key_columns, self.scale(), Threads::One);
+            product_by(MatrixMut::new(d_scores, count, seen), d_outs, &value_columns, 1.0, Threads::One);
             for row in 0..count {
                 let i = start + row;
                 let (weights, d_scores) = (&mut weights[row * seen..][..seen], &mut d_scores[row * seen..][..seen]);
@@ -367,8 +345,7 @@ impl<'a> Head<'a> {
             let d_scores = Matrix::new(d_scores, count, seen);
             add_product(&mut dv, a.d_head, weights.transposed(), d_outs, 1.0, Threads::One);
             add_product(&mut dk, a.d_head, d_scores.transposed(), queries, 1.0, Threads::One);
-            let keys = self.rows(key, a.keys, 0, seen);
-            product(d_query.rows_from(start, count), d_scores, keys, 1.0, Threads::One);
+            product_by(d_query.rows_from(start, count), d_scores, &keys, 1.0, Threads::One);
         }
         for (gradient, sum) in [(&mut d_key, &dk), (&mut d_value, &dv)] {
             for (t, row) in sum.chunks(a.d_head).enumerate() {
@@ -398,10 +375,20 @@ simd_fn! {
             seen.fill(0.0);
             return (most, 0.0);
         }
-        for score in seen.iter_mut() {
-            *score = exp::<S>(*score - most);
+        // In the order of `sum_by`.
+        let mut sums = [0.0_f32; LANES];
+        let (chunks, rest) = seen.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            for (score, sum) in chunk.iter_mut().zip(&mut sums) {
+                *score = exp::<S>(*score - most);
+                *sum += *score;
+            }
         }
-        (most, sum_by(seen.len(), |i| seen[i]))
+        for (score, sum) in rest.iter_mut().zip(&mut sums) {
+            *score = exp::<S>(*score - most);
+            *sum += *score;
+        }
+        (most, halve(sums, |a, b| a + b))
     }
 }
 

@@ -46,6 +46,7 @@ pub mod seeds;
 mod simd;
 #[cfg(test)]
 mod testing;
+mod transpose;
 mod vector;
 pub mod weight;
 

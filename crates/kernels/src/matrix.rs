@@ -1,6 +1,7 @@
 //! Strided matrices over slices, and their product.
 
 use crate::bf16;
+use crate::transpose::transposed;
 use crate::vector::Uninit;
 use gemm::Parallelism;
 use std::marker::PhantomData;
@@ -94,6 +95,15 @@ impl<'a> Matrix<'a> {
         &self.data[i * self.row_stride..][..self.columns]
     }
 
+    /// Returns its first rows and columns.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    fn first(self, rows: usize, columns: usize) -> Self {
+        assert!(rows <= self.rows && columns <= self.columns, "{rows}×{columns} of {}×{}", self.rows, self.columns);
+        Self { rows, columns, ..self }
+    }
+
     /// Returns the transposed matrix over the same data.
     pub fn transposed(self) -> Self {
         Self {
@@ -185,6 +195,34 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
+/// Right factor of several products: what each of them would do with it first is done once.
+#[derive(Debug)]
+pub(crate) enum Factor<'a> {
+    /// As it lies in memory.
+    Plain(Matrix<'a>),
+    /// Row-major copy, with its numbers of rows and columns.
+    Copied(Vec<f32>, [usize; 2]),
+    /// Rounded to bfloat16 and packed.
+    Packed(bf16::Packed),
+}
+
+impl<'a> Factor<'a> {
+    /// Prepares a matrix for products of the precision that is set now.
+    #[allow(unsafe_code)]
+    pub(crate) fn new(matrix: Matrix<'a>) -> Self {
+        let (rows, columns) = (matrix.rows, matrix.columns);
+        if precision() == Precision::Medium {
+            // SAFETY: the constructors checked that every element lies inside the matrix's slice, which is borrowed;
+            // `set_precision` has found the instructions.
+            return Self::Packed(unsafe { bf16::packed(operand(&matrix), columns, rows) });
+        }
+        match matrix.column_stride {
+            1 => Self::Plain(matrix),
+            stride => Self::Copied(transposed(matrix.data, columns, rows, stride), [rows, columns]),
+        }
+    }
+}
+
 fn extent(rows: usize, columns: usize, row_stride: usize) -> usize {
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + columns }
 }
@@ -195,6 +233,22 @@ fn extent(rows: usize, columns: usize, row_stride: usize) -> usize {
 /// If the shapes do not fit.
 pub fn product(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads) {
     multiply(out, a, b, scale, threads, false);
+}
+
+/// As [`product`], with as many of the first rows and columns of `b` as `a` has columns and `out` has.
+///
+/// # Panics
+/// If there are fewer, or only some of the rows of a factor that is packed are needed.
+pub(crate) fn product_by(out: MatrixMut, a: Matrix, b: &Factor, scale: f32, threads: Threads) {
+    let (rows, columns) = (a.columns, out.columns);
+    match b {
+        Factor::Plain(b) => product(out, a, b.first(rows, columns), scale, threads),
+        Factor::Copied(b, [_, width]) => product(out, a, Matrix::strided(b, rows, columns, *width), scale, threads),
+        Factor::Packed(b) => {
+            assert!(b.holds(rows, columns), "{rows} rows and {columns} columns of {b:?}");
+            multiply_in_bf16(out, a, bf16::Right::Packed(b), scale, threads, false);
+        }
+    }
 }
 
 /// Computes `out += scale · a · b`.
@@ -213,7 +267,7 @@ fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, 
     assert!(fits, "{}×{} times {}×{} is no {}×{}", a.rows, a.columns, b.rows, b.columns, out.rows, out.columns);
     // With one row, all of `b` would be rounded and used only once: f32 is three times as fast there.
     if MEDIUM.load(Ordering::Relaxed) && out.rows > 1 {
-        return multiply_in_bf16(out, a, b, scale, threads, accumulate);
+        return multiply_in_bf16(out, a, bf16::Right::Plain(operand(&b)), scale, threads, accumulate);
     }
     let parallelism = match threads {
         Threads::One => Parallelism::None,
@@ -249,9 +303,8 @@ fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, 
 
 /// As [`multiply`], and with its requirement.
 #[allow(unsafe_code)]
-fn multiply_in_bf16(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, accumulate: bool) {
-    let operand =
-        |m: &Matrix| bf16::Operand { data: m.data.as_ptr(), row_stride: m.row_stride, column_stride: m.column_stride };
+fn multiply_in_bf16(out: MatrixMut, a: Matrix, b: bf16::Right, scale: f32, threads: Threads, accumulate: bool) {
+    assert_eq!(out.rows, a.rows, "rows of a product");
     let product = bf16::Product {
         rows: out.rows,
         columns: out.columns,
@@ -259,13 +312,17 @@ fn multiply_in_bf16(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: T
         out: out.data,
         out_stride: out.row_stride,
         a: operand(&a),
-        b: operand(&b),
+        b,
         scale,
         accumulate,
         parallel: threads == Threads::All,
     };
     // SAFETY: as in `multiply`; `set_precision` has found the instructions.
     unsafe { bf16::product(&product) }
+}
+
+fn operand(m: &Matrix) -> bf16::Operand {
+    bf16::Operand { data: m.data.as_ptr(), row_stride: m.row_stride, column_stride: m.column_stride }
 }
 
 #[cfg(test)]

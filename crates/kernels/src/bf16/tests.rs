@@ -50,7 +50,7 @@ impl Case {
         let mut written = vec![7.0; rows * out_stride];
         let (out, scale, accumulate) = (written.as_mut_ptr(), self.scale, self.accumulate);
         // SAFETY: the vectors hold these shapes at these strides, and nothing else uses them meanwhile.
-        unsafe { product(&Product { rows, columns, depth, out, out_stride, a, b, scale, accumulate, parallel }) };
+        unsafe { product(&Product { rows, columns, depth, out, out_stride, a, b: Right::Plain(b), scale, accumulate, parallel }) };
         written
     }
 
