@@ -38,6 +38,7 @@ pub mod lora;
 pub mod loss;
 pub mod matrix;
 pub mod norm;
+pub mod pool;
 mod random;
 #[cfg(target_arch = "x86_64")]
 mod registers;

@@ -9,6 +9,7 @@ use crate::sum::sum;
 use crate::{cube, device::Backing};
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
+use undertone_kernels::pool;
 
 /// Returns the running averages after a step: `average · decay + value · (1 - decay)` for each pair of an average and a
 /// value. Tensors are f32, without autodiff. If `control` did not take the step, averages stay unchanged.
@@ -69,7 +70,7 @@ pub fn sum_of_squares(tensors: Vec<Tensor<1>>) -> Option<Tensor<1>> {
         true => Tensor::from_dispatch(Dispatch::sum_of_squares(x.into_dispatch())),
         false => sum(x.square()),
     };
-    Some(sum(Tensor::cat(tensors.into_iter().map(squares).collect(), 0)))
+    Some(pool::within(|| sum(Tensor::cat(tensors.into_iter().map(squares).collect(), 0))))
 }
 
 #[cfg(test)]

@@ -58,6 +58,12 @@ pub fn runs_ahead(device: &Device) -> bool {
     Backing::of(device) != Backing::Flex
 }
 
+/// Runs operations on a CPU from one of the threads that compute them, which starts each sooner. On devices that run ahead `f` runs
+/// on the calling thread.
+pub fn on_pool<R: Send>(device: &Device, f: impl FnOnce() -> R + Send) -> R {
+    if runs_ahead(device) { f() } else { undertone_kernels::pool::within(f) }
+}
+
 /// Operation on contiguous tensors in host memory, with `N` inputs and one output: all in f32, but for weights that are
 /// [`held`] in half precision.
 pub(crate) trait HostOp<const N: usize>: Clone + Debug + Send + 'static {

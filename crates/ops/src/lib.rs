@@ -90,7 +90,7 @@ pub use exact::{exactly_halved, prefers_half};
 pub use graph::{AnyFloat, fork};
 pub use groups::{add, average, sum_of_squares};
 pub use hook::{BackwardHook, GradientsSoFar, with_backward_hook};
-pub use host::{Kernels, NoBf16, runs_ahead, set_kernels, set_matmul_precision};
+pub use host::{Kernels, NoBf16, on_pool, runs_ahead, set_kernels, set_matmul_precision};
 pub use launches::{LaunchCounter, LaunchTimer, Launched};
 pub use linear::{embedding, linear, linear_lowered};
 pub use lora::lora_bank;

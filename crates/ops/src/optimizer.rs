@@ -11,7 +11,7 @@ use crate::libtorch;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
-use undertone_kernels::{adafactor, adamw};
+use undertone_kernels::{adafactor, adamw, pool};
 
 /// One step of AdamW (Loshchilov and Hutter, 2019) for one parameter.
 #[derive(Clone, Copy, Debug)]
@@ -259,7 +259,7 @@ pub fn adamw(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Vec<(Tenso
             (control.choose(old.0, parameter), Moments { mean, square: control.choose(old.1.square, square) })
         }
     };
-    steps.into_iter().map(controlled).collect()
+    pool::within(|| steps.into_iter().map(controlled).collect())
 }
 
 #[cfg(feature = "cube")]

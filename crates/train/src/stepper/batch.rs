@@ -10,7 +10,7 @@ use crate::tally::StepTerm;
 use crate::{BatchStats, GradientSum, TrainError};
 use burn::module::Module;
 use burn::tensor::Device;
-use undertone_ops::{Compute, autocast, on_upload_stream, seeds};
+use undertone_ops::{Compute, autocast, on_pool, on_upload_stream, seeds};
 
 /// Arguments that the passes of all batches of an optimizer step share.
 pub(super) struct BatchPasses<'a, O: Objective> {
@@ -70,8 +70,14 @@ impl<O: Objective> BatchPasses<'_, O> {
         watch: &mut Stopwatch,
     ) -> Vec<Result<BatchResult, TrainError>> {
         let Concurrency::SideBySide(workers) = concurrency else {
-            let batches = batches.iter_mut().zip(plans);
-            return batches.map(|(batch, plan)| self.run(model, plan, batch, during, watch)).collect();
+            // MPI may be called by one thread alone.
+            let alone = matches!(during, BackwardMode::Nothing);
+            let model = model.clone();
+            let mut run = move || {
+                let batches = batches.iter_mut().zip(plans);
+                batches.map(|(batch, plan)| self.run(&model, plan, batch, during, watch)).collect()
+            };
+            return if alone { on_pool(self.device, run) } else { run() };
         };
         // Each group has its own copy of the model, because Burn keeps graphs that share a parameter behind one lock.
         let models = (0..workers.groups().min(batches.len())).map(|_| model.clone().fork(self.device)).collect();
