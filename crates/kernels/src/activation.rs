@@ -1,13 +1,20 @@
 //! Element-wise functions: GELU and dropout.
 
+use half::bf16;
 use rayon::prelude::*;
 
+use crate::bf16::round;
+use crate::matrix::{Precision, precision};
+use crate::numbers::Numbers;
 use crate::random::kept;
 use crate::simd::{Isa, exp, simd_fn};
 use crate::vector::{Uninit, written};
 
 /// Number of elements per piece of work: two or three slices of them fit the L2 cache.
 const CHUNK: usize = 1 << 14;
+
+/// Number of elements in half precision that are widened at a time: they stay in the L1 cache.
+const WIDENED: usize = 1 << 10;
 
 /// Returns the exact GELU `x · Φ(x)` of every element, with Φ from the error function (not the tanh approximation), as
 /// in Whisper.
@@ -24,15 +31,50 @@ pub fn gelu(x: &[f32]) -> Vec<f32> {
     }
 }
 
+/// As [`gelu`], and returns `x` as products round it, if they do now, for [`gelu_backward`].
+pub fn gelu_kept(x: &[f32]) -> (Vec<f32>, Option<Vec<bf16>>) {
+    if precision() == Precision::Highest {
+        return (gelu(x), None);
+    }
+    let mut y = Vec::new();
+    // Both in one pass, while a chunk lies in the cache.
+    // SAFETY: each chunk is written completely.
+    #[allow(unsafe_code)]
+    let kept = unsafe {
+        written(x.len(), |kept| {
+            y = written(x.len(), |y| {
+                let chunks = y.par_chunks_mut(CHUNK).zip(kept.par_chunks_mut(CHUNK)).zip(x.par_chunks(CHUNK));
+                chunks.for_each(|((y, kept), x)| {
+                    gelu_chunk(x, y);
+                    round(x, kept);
+                });
+            });
+        })
+    };
+    (y, Some(kept))
+}
+
 /// Turns the gradient of [`gelu`]'s output into that of `x`, times `Φ(x) + x φ(x)`, in place: a separate output would
 /// move half as much memory again.
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn gelu_backward(x: &[f32], gradient: &mut [f32]) {
+pub fn gelu_backward(x: Numbers, gradient: &mut [f32]) {
     assert_eq!(x.len(), gradient.len(), "one gradient for each element");
-    let chunks = gradient.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK));
-    chunks.for_each(|(gradient, x)| gelu_backward_chunk(x, gradient));
+    gradient.par_chunks_mut(CHUNK).enumerate().for_each(|(i, gradient)| {
+        for (j, gradient) in gradient.chunks_mut(WIDENED).enumerate() {
+            let first = i * CHUNK + j * WIDENED;
+            match x.slice(first..first + gradient.len()) {
+                Numbers::F32(x) => gelu_backward_chunk(x, gradient),
+                half => {
+                    let mut x = [0.0; WIDENED];
+                    let x = &mut x[..gradient.len()];
+                    half.widen(x);
+                    gelu_backward_chunk(x, gradient);
+                }
+            }
+        }
+    });
 }
 
 /// Zeroes each element with probability `p` and scales the rest by `1 / (1 - p)`.
@@ -169,7 +211,7 @@ mod tests {
 
     fn d_gelu(x: &[f32], dy: &[f32]) -> Vec<f32> {
         let mut gradient = dy.to_vec();
-        gelu_backward(x, &mut gradient);
+        gelu_backward(Numbers::F32(x), &mut gradient);
         gradient
     }
 

@@ -7,6 +7,7 @@ mod one_query;
 mod states;
 
 use crate::matrix::{Factor, Matrix, MatrixMut, Threads, add_product, product_by};
+use crate::numbers::Numbers;
 use crate::random::kept;
 use crate::simd::{LANES, exp, halve, max_of, simd_fn, sum_by};
 use crate::vector::{assume_written, written};
@@ -72,7 +73,7 @@ impl<'a> Attention<'a> {
     /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
     pub fn forward(&self, query: &[f32], key: &[f32], value: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        self.check(query, key, value);
+        self.check(query.len(), key.len(), value.len());
         if self.queries == 1 {
             return self.forward_one(query, key, value);
         }
@@ -127,24 +128,23 @@ impl<'a> Attention<'a> {
         }
     }
 
-    /// Returns the gradients, given the output, its gradient and the row sums of [`forward`](Self::forward).
+    /// Returns the gradients, given queries, keys and values, the output, its gradient and the row sums of
+    /// [`forward`](Self::forward).
     ///
     /// # Panics
     /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
-    pub fn backward(&self, [query, key, value]: [&[f32]; 3], out: &[f32], sums: &[f32], d_out: &[f32]) -> Gradients {
+    pub fn backward(&self, inputs: [Numbers; 3], out: Numbers, sums: &[f32], d_out: &[f32]) -> Gradients {
+        let [query, key, value] = inputs.map(Numbers::len);
         self.check(query, key, value);
-        assert!(
-            out.len() == query.len() && d_out.len() == query.len(),
-            "output and gradient are shaped as the queries"
-        );
+        assert!(out.len() == query && d_out.len() == query, "output and gradient are shaped as the queries");
         assert_eq!(sums.len(), self.batch * self.heads * self.queries, "row sums are [batch, heads, queries]");
         let (mut d_key, mut d_value) = (Vec::new(), Vec::new());
         // SAFETY: the blocks cover the three gradients, and `Head::backward` writes every row of its blocks.
         let d_query = unsafe {
-            written(query.len(), |d_query| {
-                d_key = written(key.len(), |d_key| {
-                    d_value = written(value.len(), |d_value| {
+            written(query, |d_query| {
+                d_key = written(key, |d_key| {
+                    d_value = written(value, |d_value| {
                         let (q_rows, k_rows) = (self.batch * self.queries, self.batch * self.keys);
                         let queries = self.blocks(MatrixMut::unwritten(d_query, q_rows, self.width()), usize::MAX);
                         let keys = self.key_blocks(MatrixMut::unwritten(d_key, k_rows, self.width()));
@@ -152,12 +152,7 @@ impl<'a> Attention<'a> {
                         let work: Vec<_> = queries.into_iter().zip(keys).zip(values).collect();
                         work.into_par_iter().for_each(|(((head, _, d_query), d_key), d_value)| {
                             let rows = &sums[head * self.queries..][..self.queries];
-                            self.head(head).backward(
-                                [query, key, value],
-                                [out, d_out],
-                                rows,
-                                [d_query, d_key, d_value],
-                            );
+                            self.head(head).backward(inputs, out, d_out, rows, [d_query, d_key, d_value]);
                         });
                     });
                 });
@@ -170,12 +165,13 @@ impl<'a> Attention<'a> {
         self.heads * self.d_head
     }
 
-    fn check(&self, query: &[f32], key: &[f32], value: &[f32]) {
+    /// Checks the lengths of queries, keys and values.
+    fn check(&self, query: usize, key: usize, value: usize) {
         // Without queries no block would write the keys' gradients, and without keys none the queries'.
         assert!(self.queries > 0 && self.keys > 0, "attention needs a query and a key");
-        assert_eq!(query.len(), self.batch * self.queries * self.width(), "queries are [batch, queries, width]");
-        assert_eq!(key.len(), self.batch * self.keys * self.width(), "keys are [batch, keys, width]");
-        assert_eq!(value.len(), key.len(), "values are shaped as the keys");
+        assert_eq!(query, self.batch * self.queries * self.width(), "queries are [batch, queries, width]");
+        assert_eq!(key, self.batch * self.keys * self.width(), "keys are [batch, keys, width]");
+        assert_eq!(value, key, "values are shaped as the keys");
         if let Some(padding) = self.key_padding {
             assert_eq!(padding.len(), self.batch * self.keys, "key padding is [batch, keys]");
         }
@@ -207,24 +203,44 @@ impl<'a> Attention<'a> {
 
 impl<'a> Head<'a> {
     /// Returns rows `start..start + count` of this head in a `[batch, time, width]` slice.
-    fn rows<'s>(&self, data: &'s [f32], time: usize, start: usize, count: usize) -> Matrix<'s> {
+    fn rows<'s, T>(&self, data: &'s [T], time: usize, start: usize, count: usize) -> Matrix<'s, T> {
+        let a = &self.attention;
+        Matrix::strided(&data[self.first_element(time, start)..], count, a.d_head, a.width())
+    }
+
+    /// Index of this head's first element of row `start` in a `[batch, time, width]` slice.
+    fn first_element(&self, time: usize, start: usize) -> usize {
         let a = &self.attention;
         let (sequence, head) = (self.index / a.heads, self.index % a.heads);
-        let first = (sequence * time + start) * a.width() + head * a.d_head;
-        Matrix::strided(&data[first..], count, a.d_head, a.width())
+        (sequence * time + start) * a.width() + head * a.d_head
     }
 
     /// Returns this head of keys or values as the columns of a factor, for products with each tile of `queries`.
-    fn columns<'s>(&self, data: &'s [f32], queries: usize) -> Factor<'s> {
-        let columns = self.rows(data, self.attention.keys, 0, self.attention.keys).transposed();
-        if queries > TILE { Factor::new(columns) } else { Factor::Plain(columns) }
+    fn columns<'s>(&self, data: Numbers<'s>, queries: usize) -> Factor<'s> {
+        let columns = self.keys(data).transposed();
+        if queries > TILE { columns.shared() } else { columns }
     }
 
     /// As [`columns`](Self::columns), as its rows.
-    fn factor<'s>(&self, data: &'s [f32], queries: usize) -> Factor<'s> {
-        let rows = self.rows(data, self.attention.keys, 0, self.attention.keys);
+    fn factor<'s>(&self, data: Numbers<'s>, queries: usize) -> Factor<'s> {
+        let rows = self.keys(data);
         // A causal tile sees some of the rows.
-        if queries > TILE && !self.attention.causal { Factor::new(rows) } else { Factor::Plain(rows) }
+        if queries > TILE && !self.attention.causal { rows.shared() } else { rows }
+    }
+
+    fn keys<'s>(&self, data: Numbers<'s>) -> Factor<'s> {
+        let a = &self.attention;
+        let first = self.first_element(a.keys, 0);
+        Factor::new(data.slice(first..data.len()), a.keys, a.d_head, a.width())
+    }
+
+    /// Returns rows of this head in f32, `[count, d_head]`.
+    fn wide_rows(&self, data: Numbers, time: usize, start: usize, count: usize) -> Vec<f32> {
+        match data {
+            Numbers::F32(data) => self.rows(data, time, start, count).widened(),
+            Numbers::Bf16(data) => self.rows(data, time, start, count).widened(),
+            Numbers::F16(data) => self.rows(data, time, start, count).widened(),
+        }
     }
 
     fn scale(&self) -> f32 {
@@ -273,7 +289,8 @@ impl<'a> Head<'a> {
     #[allow(unsafe_code)]
     fn forward(&self, first: usize, query: &[f32], key: &[f32], value: &[f32], mut out: MatrixMut, sums: &mut [f32]) {
         let a = &self.attention;
-        let (keys, values) = (self.columns(key, out.rows()), self.factor(value, out.rows()));
+        let (keys, values) =
+            (self.columns(Numbers::F32(key), out.rows()), self.factor(Numbers::F32(value), out.rows()));
         let mut scores = vec![0.0; TILE.min(out.rows()) * a.keys];
         for start in (0..out.rows()).step_by(TILE) {
             let count = TILE.min(out.rows() - start);
@@ -312,8 +329,9 @@ impl<'a> Head<'a> {
 
     fn backward(
         &self,
-        [query, key, value]: [&[f32]; 3],
-        [out, d_out]: [&[f32]; 2],
+        [query, key, value]: [Numbers; 3],
+        out: Numbers,
+        d_out: &[f32],
         sums: &[f32],
         [mut d_query, mut d_key, mut d_value]: [MatrixMut; 3],
     ) {
@@ -327,7 +345,8 @@ impl<'a> Head<'a> {
             let count = TILE.min(a.queries - start);
             let seen = self.visible(start + count - 1);
             let (weights, d_scores) = (&mut weights[..count * seen], &mut d_scores[..count * seen]);
-            let queries = self.rows(query, a.queries, start, count);
+            let [queries, outs] = [query, out].map(|data| self.wide_rows(data, a.queries, start, count));
+            let [queries, outs] = [&queries, &outs].map(|rows| Matrix::new(rows, count, a.d_head));
             let d_outs = self.rows(d_out, a.queries, start, count);
             product_by(MatrixMut::new(weights, count, seen), queries, &key_columns, self.scale(), Threads::One);
             product_by(MatrixMut::new(d_scores, count, seen), d_outs, &value_columns, 1.0, Threads::One);
@@ -336,7 +355,7 @@ impl<'a> Head<'a> {
                 let (weights, d_scores) = (&mut weights[row * seen..][..seen], &mut d_scores[row * seen..][..seen]);
                 self.hide(weights);
                 // Σ weight · its gradient = output · its gradient, dropout or not.
-                let delta = dot(self.rows(out, a.queries, i, 1).row(0), d_outs.row(row));
+                let delta = dot(outs.row(row), d_outs.row(row));
                 self.drop_weights(i, d_scores);
                 softmax_backward(weights, d_scores, self.visible(i), sums[i], delta, self.scale());
                 self.drop_weights(i, weights);

@@ -5,8 +5,8 @@
 //! gradient of 1. The teacher gets none.
 
 use crate::loss::{LinearCrossEntropy, Loss, OutputLayer, Wanted, row_loss};
+use crate::numbers::Numbers;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
-use crate::weight::Weight;
 use rayon::prelude::*;
 
 /// Teacher of a student with the same vocabulary.
@@ -15,7 +15,7 @@ pub struct Teacher<'a> {
     /// Its last states, `[rows, d]`.
     pub x: &'a [f32],
     /// Its output layer, `[classes, d]`.
-    pub weight: Weight<'a>,
+    pub weight: Numbers<'a>,
     /// Width of its states.
     pub d: usize,
     /// Temperature τ that divides the logits of both.
@@ -42,7 +42,7 @@ pub fn distilled(
     loss: &LinearCrossEntropy,
     teacher: &Teacher,
     x: &[f32],
-    weight: Weight,
+    weight: Numbers,
     d: usize,
     wanted: Wanted,
 ) -> Distilled {
@@ -173,8 +173,8 @@ mod tests {
             let loss = LinearCrossEntropy { targets: &targets, classes, label_smoothing: 0.0 };
             let (x, weight) = (random(rows * d, 1), random(classes * d, 2));
             let (taught, layer) = (random(rows * wider, 3), random(classes * wider, 4));
-            let teacher = Teacher { x: &taught, weight: Weight::F32(&layer), d: wider, temperature, weight_of_divergence };
-            let found = distilled(&loss, &teacher, &x, Weight::F32(&weight), d, ALL);
+            let teacher = Teacher { x: &taught, weight: Numbers::F32(&layer), d: wider, temperature, weight_of_divergence };
+            let found = distilled(&loss, &teacher, &x, Numbers::F32(&weight), d, ALL);
             let (wide_x, wide_weight) = (wide(&x), wide(&weight));
             let (wide_taught, wide_layer) = (wide(&taught), wide(&layer));
             let sums = |x: &[f64], weight: &[f64]| {
@@ -197,7 +197,7 @@ mod tests {
         let (classes, d) = (CHUNK / 3, 5);
         let targets = targets(8, classes);
         let (x, weight) = (random(8 * d, 1), random(classes * d, 2));
-        let weight = Weight::F32(&weight);
+        let weight = Numbers::F32(&weight);
         let loss = LinearCrossEntropy { targets: &targets, classes, label_smoothing: 0.1 };
         let teacher = Teacher { x: &x, weight, d, temperature: 2.0, weight_of_divergence: 1.0 };
         let (found, other_threads) = on_threads(|| distilled(&loss, &teacher, &x, weight, d, ALL));

@@ -8,8 +8,8 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use crate::matrix::MatrixMut;
+use crate::numbers::Numbers;
 use crate::vector::Uninit;
-use crate::weight::Weight;
 use rayon::prelude::*;
 
 /// Most rows: there it is 1.1 to 2.8 times as fast as a general product of matrices that lie the same way, at the widths of
@@ -36,7 +36,7 @@ pub(crate) fn available() -> bool {
 ///
 /// # Panics
 /// If it is not [`available`], or the length of a slice differs from its shape.
-pub(crate) fn product(out: &mut [Uninit], x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize) {
+pub(crate) fn product(out: &mut [Uninit], x: &[f32], weight: Numbers, bias: Option<&[f32]>, d_in: usize) {
     let (rows, d_out) = (x.len() / d_in, weight.len() / d_in);
     let outputs = (TASK / (rows * d_in)).max(1).next_multiple_of(TILE_OUTPUTS);
     let blocks = MatrixMut::unwritten(out, rows, d_out).split(rows, outputs);
@@ -65,7 +65,7 @@ fn add_to_rows(out: &mut MatrixMut, bias: &[f32]) {
 /// # Panics
 /// As for [`product`].
 #[allow(unsafe_code)]
-pub(crate) fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
+pub(crate) fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Numbers, d_in: usize) {
     assert_eq!(x.len(), out.rows() * d_in, "a row of x per row of the output");
     #[cfg(target_arch = "x86_64")]
     match crate::simd::level() {
@@ -83,29 +83,29 @@ pub(crate) fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in
 #[allow(unsafe_code)]
 mod x86 {
     use super::{MatrixMut, TILE_OUTPUTS};
+    use crate::numbers::Numbers;
     use crate::registers::{Number, Register};
-    use crate::weight::Weight;
     use std::arch::x86_64::*;
 
     /// Four rows of `x` at a time: 16 sums and 5 numbers to multiply in 32 registers.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    pub(super) fn avx512(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
+    pub(super) fn avx512(out: &mut MatrixMut, x: &[f32], weights: Numbers, d_in: usize) {
         // SAFETY: this function has the features.
         match weights {
-            Weight::F32(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
-            Weight::Bf16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
-            Weight::F16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
+            Numbers::F32(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
+            Numbers::Bf16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
+            Numbers::F16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
         }
     }
 
     /// Two rows of `x` at a time: 8 sums and 5 numbers to multiply in 16 registers.
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn avx2(out: &mut MatrixMut, x: &[f32], weights: Weight, d_in: usize) {
+    pub(super) fn avx2(out: &mut MatrixMut, x: &[f32], weights: Numbers, d_in: usize) {
         // SAFETY: as above.
         match weights {
-            Weight::F32(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
-            Weight::Bf16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
-            Weight::F16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
+            Numbers::F32(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
+            Numbers::Bf16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
+            Numbers::F16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
     use crate::testing::{assert_close, random, wide};
     use half::{bf16, f16};
 
-    type DotProducts = unsafe fn(&mut MatrixMut, &[f32], Weight, usize);
+    type DotProducts = unsafe fn(&mut MatrixMut, &[f32], Numbers, usize);
 
     #[test]
     fn each_instruction_set_computes_all_dot_products() {
@@ -271,11 +271,11 @@ mod tests {
             let brain: Vec<bf16> = weights.iter().map(|w| bf16::from_f32(*w)).collect();
             let half: Vec<f16> = weights.iter().map(|w| f16::from_f32(*w)).collect();
             let [from_brain, from_half] =
-                [Weight::Bf16(&brain), Weight::F16(&half)].map(|weights| weights.rows(0..d_out, d_in).into_owned());
+                [Numbers::Bf16(&brain), Numbers::F16(&half)].map(|weights| weights.rows(0..d_out, d_in).into_owned());
             let held = [
-                (Weight::F32(&weights), &weights),
-                (Weight::Bf16(&brain), &from_brain),
-                (Weight::F16(&half), &from_half),
+                (Numbers::F32(&weights), &weights),
+                (Numbers::Bf16(&brain), &from_brain),
+                (Numbers::F16(&half), &from_half),
             ];
             for (kernel, (weights, same)) in kernels.iter().flat_map(|kernel| held.map(|held| (kernel, held))) {
                 let computed = |weights| {
@@ -286,7 +286,7 @@ mod tests {
                 };
                 let out = computed(weights);
                 assert_close(&out, &by_definition(&x, same, d_in), 1e-5);
-                assert_eq!(out, computed(Weight::F32(same)), "the bits of the same numbers in f32");
+                assert_eq!(out, computed(Numbers::F32(same)), "the bits of the same numbers in f32");
             }
         }
     }

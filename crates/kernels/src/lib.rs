@@ -11,12 +11,12 @@
 //! number of threads. The instruction set (AVX-512, AVX2 with FMA, or the target's baseline) is selected at run time.
 //!
 //! ```
-//! use undertone_kernels::weight::Weight;
+//! use undertone_kernels::numbers::Numbers;
 //! use undertone_kernels::{activation, linear};
 //!
 //! // Two rows through a layer of two outputs: `x · weightᵀ + bias`, then GELU.
 //! let x = [1.0, 2.0, 3.0, 4.0];
-//! let y = linear::forward(&x, Weight::F32(&[1.0, 0.0, 0.0, 1.0]), Some(&[0.5, -0.5]), 2, 2);
+//! let y = linear::forward(&x, Numbers::F32(&[1.0, 0.0, 0.0, 1.0]), Some(&[0.5, -0.5]), 2, 2);
 //! assert_eq!(y, [1.5, 1.5, 3.5, 3.5]);
 //! assert!((activation::gelu(&y)[0] - 1.399_8).abs() < 1e-4);
 //! ```
@@ -38,6 +38,7 @@ pub mod lora;
 pub mod loss;
 pub mod matrix;
 pub mod norm;
+pub mod numbers;
 pub mod pool;
 mod random;
 #[cfg(target_arch = "x86_64")]
@@ -49,6 +50,5 @@ mod simd;
 mod testing;
 mod transpose;
 mod vector;
-pub mod weight;
 
 pub use log_sum_exp::{argmax, log_sum_exp};

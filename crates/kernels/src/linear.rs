@@ -1,10 +1,11 @@
 //! Linear maps.
 
 use crate::few_rows;
-use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
+use crate::matrix::{Factor, Matrix, MatrixMut, Threads, add_product, product, product_by, product_kept};
 use crate::norm::column_sums;
+use crate::numbers::{LEAST_COLUMNS, LEAST_ROWS, Numbers};
 use crate::vector::{assume_written, written};
-use crate::weight::{LEAST_COLUMNS, LEAST_ROWS, Weight};
+use half::bf16;
 use rayon::prelude::*;
 
 /// Whether products of few rows widen weights in half precision in registers, on this processor. Elsewhere each product widens them
@@ -17,21 +18,45 @@ pub fn widens_in_registers() -> bool {
 ///
 /// # Panics
 /// If the length of a slice differs from its shape.
+pub fn forward(x: &[f32], weight: Numbers, bias: Option<&[f32]>, d_in: usize, d_out: usize) -> Vec<f32> {
+    compute(x, weight, bias, [d_in, d_out], false).0
+}
+
+/// As [`forward`], and returns `x` as its product rounded it, for the backward pass: `None` if it did not.
+///
+/// # Panics
+/// As [`forward`].
+pub fn forward_kept(
+    x: &[f32],
+    weight: Numbers,
+    bias: Option<&[f32]>,
+    d_in: usize,
+    d_out: usize,
+) -> (Vec<f32>, Option<Vec<bf16>>) {
+    compute(x, weight, bias, [d_in, d_out], true)
+}
+
 #[allow(unsafe_code)]
-pub fn forward(x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize, d_out: usize) -> Vec<f32> {
+fn compute(
+    x: &[f32],
+    weight: Numbers,
+    bias: Option<&[f32]>,
+    [d_in, d_out]: [usize; 2],
+    keep: bool,
+) -> (Vec<f32>, Option<Vec<bf16>>) {
     assert_eq!(weight.len(), d_out * d_in, "the weight is [d_out, d_in]");
     assert!(bias.is_none_or(|bias| bias.len() == d_out), "the bias is [d_out]");
     let rows = rows(x, d_in);
     if rows == 0 {
-        return Vec::new();
+        return (Vec::new(), None);
     }
     if rows <= few_rows::MOST_ROWS && few_rows::available() {
         // SAFETY: the product writes every element.
-        return unsafe { written(rows * d_out, |out| few_rows::product(out, x, weight, bias, d_in)) };
+        return (unsafe { written(rows * d_out, |out| few_rows::product(out, x, weight, bias, d_in)) }, None);
     }
-    let x = Matrix::new(x, rows, d_in);
+    let (x, mut kept) = (Matrix::new(x, rows, d_in), None);
     // SAFETY: the products, or the bias before them, write every element.
-    unsafe {
+    let y = unsafe {
         written(rows * d_out, |out| {
             if let Some(bias) = bias {
                 out.par_chunks_exact_mut(d_out).with_min_len(64).for_each(|row| {
@@ -41,7 +66,10 @@ pub fn forward(x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize, d_o
             for outputs in weight.pieces(d_out, LEAST_ROWS) {
                 let numbers = weight.rows(outputs.clone(), d_in);
                 let numbers = Matrix::new(&numbers, outputs.len(), d_in).transposed();
-                if bias.is_some() {
+                if keep && outputs.start == 0 {
+                    let out = MatrixMut::unwritten(out, rows, d_out).columns(outputs);
+                    kept = product_kept(out, x, numbers, bias.is_some());
+                } else if bias.is_some() {
                     let out = &mut assume_written(out)[outputs.start..];
                     add_product(out, d_out, x, numbers, 1.0, Threads::All);
                 } else {
@@ -50,7 +78,8 @@ pub fn forward(x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize, d_o
                 }
             }
         })
-    }
+    };
+    (y, kept)
 }
 
 /// Returns the gradient of `x`, `[rows, d_in]`, from that of the output, `[rows, d_out]`.
@@ -58,7 +87,7 @@ pub fn forward(x: &[f32], weight: Weight, bias: Option<&[f32]>, d_in: usize, d_o
 /// # Panics
 /// If the length of a slice differs from its shape.
 #[allow(unsafe_code)]
-pub fn backward_x(dy: &[f32], weight: Weight, d_in: usize, d_out: usize) -> Vec<f32> {
+pub fn backward_x(dy: &[f32], weight: Numbers, d_in: usize, d_out: usize) -> Vec<f32> {
     let rows = rows(dy, d_out);
     let dy = Matrix::new(dy, rows, d_out);
     // SAFETY: the products write all of their output.
@@ -80,11 +109,14 @@ pub fn backward_x(dy: &[f32], weight: Weight, d_in: usize, d_out: usize) -> Vec<
 /// # Panics
 /// If the length of a slice differs from its shape.
 #[allow(unsafe_code)]
-pub fn backward_weight(dy: &[f32], x: &[f32], d_in: usize, d_out: usize) -> Vec<f32> {
-    let rows = rows(x, d_in);
-    let (dy, x) = (Matrix::new(dy, rows, d_out).transposed(), Matrix::new(x, rows, d_in));
+pub fn backward_weight(dy: &[f32], x: Numbers, d_in: usize, d_out: usize) -> Vec<f32> {
+    let rows = rows(dy, d_out);
+    assert_eq!(x.len(), rows * d_in, "the input is [rows, d_in]");
+    let (dy, x) = (Matrix::new(dy, rows, d_out).transposed(), Factor::new(x, rows, d_in, d_in));
     // SAFETY: a product writes all of its output.
-    unsafe { written(d_out * d_in, |out| product(MatrixMut::unwritten(out, d_out, d_in), dy, x, 1.0, Threads::All)) }
+    unsafe {
+        written(d_out * d_in, |out| product_by(MatrixMut::unwritten(out, d_out, d_in), dy, &x, 1.0, Threads::All))
+    }
 }
 
 /// Returns the gradient of the bias, `[d_out]`.
@@ -101,7 +133,7 @@ fn rows(x: &[f32], columns: usize) -> usize {
 mod tests {
     use super::*;
     use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
-    use half::{bf16, f16};
+    use half::f16;
     use proptest::prelude::*;
 
     fn by_definition(x: &[f64], weight: &[f64], bias: Option<&[f64]>, d_in: usize) -> Vec<f64> {
@@ -116,7 +148,7 @@ mod tests {
         #[test]
         fn equals_its_definition(rows in 1_usize..40, d_in in 1_usize..40, d_out in 1_usize..40, biased: bool) {
             let (x, weight, bias) = (random(rows * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
-            let y = forward(&x, Weight::F32(&weight), biased.then_some(&bias), d_in, d_out);
+            let y = forward(&x, Numbers::F32(&weight), biased.then_some(&bias), d_in, d_out);
             let wide_bias = wide(&bias);
             let expected = by_definition(&wide(&x), &wide(&weight), biased.then_some(&wide_bias), d_in);
             assert_close(&y, &expected, 1e-5);
@@ -128,9 +160,9 @@ mod tests {
             let (wide_x, wide_weight) = (wide(&x), wide(&weight));
             let loss = |y: Vec<f64>| y.iter().zip(&dy).map(|(y, dy)| y * f64::from(*dy)).sum::<f64>();
             let expected = numeric_gradient(&wide_x, |x| loss(by_definition(x, &wide_weight, None, d_in)));
-            assert_close(&backward_x(&dy, Weight::F32(&weight), d_in, d_out), &expected, 1e-5);
+            assert_close(&backward_x(&dy, Numbers::F32(&weight), d_in, d_out), &expected, 1e-5);
             let expected = numeric_gradient(&wide_weight, |w| loss(by_definition(&wide_x, w, None, d_in)));
-            assert_close(&backward_weight(&dy, &x, d_in, d_out), &expected, 1e-5);
+            assert_close(&backward_weight(&dy, Numbers::F32(&x), d_in, d_out), &expected, 1e-5);
             let bias = vec![0.0; d_out];
             let expected = numeric_gradient(&bias, |b| loss(by_definition(&wide_x, &wide_weight, Some(b), d_in)));
             assert_close(&backward_bias(&dy, d_out), &expected, 1e-5);
@@ -141,13 +173,13 @@ mod tests {
     fn the_same_bits_on_any_number_of_threads() {
         let (rows, d_in, d_out) = (2065, 40, 24);
         let (x, weight, bias) = (random(rows * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
-        let (one, three) = on_threads(|| forward(&x, Weight::F32(&weight), Some(&bias), d_in, d_out));
+        let (one, three) = on_threads(|| forward(&x, Numbers::F32(&weight), Some(&bias), d_in, d_out));
         assert_eq!(one, three);
         assert_close(&one, &by_definition(&wide(&x), &wide(&weight), Some(&wide(&bias)), d_in), 1e-5);
         let dy = random(rows * d_out, 4);
-        let (one, three) = on_threads(|| backward_weight(&dy, &x, d_in, d_out));
+        let (one, three) = on_threads(|| backward_weight(&dy, Numbers::F32(&x), d_in, d_out));
         assert_eq!(one, three);
-        let (one, three) = on_threads(|| backward_x(&dy, Weight::F32(&weight), d_in, d_out));
+        let (one, three) = on_threads(|| backward_x(&dy, Numbers::F32(&weight), d_in, d_out));
         assert_eq!(one, three);
     }
 
@@ -155,7 +187,7 @@ mod tests {
     fn a_row_has_the_same_bits_whatever_the_batch_is() {
         let (d_in, d_out) = (75, 1003);
         let (x, weight, bias) = (random(64 * d_in, 1), random(d_out * d_in, 2), random(d_out, 3));
-        let forward = |rows: usize| forward(&x[..rows * d_in], Weight::F32(&weight), Some(&bias), d_in, d_out);
+        let forward = |rows: usize| forward(&x[..rows * d_in], Numbers::F32(&weight), Some(&bias), d_in, d_out);
         let (two, all) = (forward(2), forward(64));
         for rows in 2..=64 {
             let some = forward(rows);
@@ -175,7 +207,7 @@ mod tests {
             for rows in [1, 2, 37, 130] {
                 let (x, dy) = (random(rows * d_in, 1), random(rows * d_out, 3));
                 for [held, numbers] in
-                    [[Weight::Bf16(&half), Weight::F32(&full)], [Weight::F16(&other), Weight::F32(&wide)]]
+                    [[Numbers::Bf16(&half), Numbers::F32(&full)], [Numbers::F16(&other), Numbers::F32(&wide)]]
                 {
                     for bias in [None, Some(&bias[..])] {
                         let [a, b] = [held, numbers].map(|weight| forward(&x, weight, bias, d_in, d_out));
@@ -185,7 +217,7 @@ mod tests {
                     assert!(a == b, "backward, {rows} rows of {d_in} to {d_out}");
                 }
             }
-            assert!(forward(&[], Weight::Bf16(&half), Some(&bias), d_in, d_out).is_empty());
+            assert!(forward(&[], Numbers::Bf16(&half), Some(&bias), d_in, d_out).is_empty());
         }
     }
 }

@@ -4,6 +4,7 @@
 //! computed, so a bank costs as much as the adapters in use.
 
 use crate::matrix::{Matrix, MatrixMut, Threads, add_product, product};
+use crate::numbers::Numbers;
 use crate::vector::{Uninit, written};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -177,7 +178,7 @@ impl Bank<'_> {
     /// # Panics
     /// If the length of a slice differs from its shape.
     #[allow(unsafe_code)]
-    pub fn backward(&self, x: &[f32], low: &[f32], dy: &[f32], wanted: Wanted) -> Gradients {
+    pub fn backward(&self, x: Numbers, low: &[f32], dy: &[f32], wanted: Wanted) -> Gradients {
         let rows = self.check();
         assert!(!wanted.needs_x() || x.len() == rows * self.d_in, "the input is [batch, time, d_in]");
         assert_eq!(dy.len(), rows * self.d_out, "the gradient is [batch, time, d_out]");
@@ -312,7 +313,7 @@ impl Bank<'_> {
 
 impl<'a> Piece<'a, '_> {
     /// Writes the gradient of the piece's input, if it is wanted, and sums the others.
-    fn backward(self, bank: &Bank, x: &[f32], dy: &[f32]) -> Partial<'a> {
+    fn backward(self, bank: &Bank, x: Numbers, dy: &[f32]) -> Partial<'a> {
         let Self { segment, rows, low, mut dx, wanted } = self;
         let columns = segment.columns.len();
         let first_sample = rows.start / bank.time;
@@ -339,7 +340,8 @@ impl<'a> Piece<'a, '_> {
                 let start = (tile.start - segment.rows.start) * columns;
                 low_tile.copy_from_slice(&low[start..][..height * columns]);
             } else if wanted.needs_low() {
-                let x = rows_of(x, &tile, bank.d_in);
+                let x = x.rows(tile.clone(), bank.d_in);
+                let x = Matrix::new(&x, height, bank.d_in);
                 product(MatrixMut::new(low_tile, height, columns), x, a.transposed(), 1.0, Threads::One);
             }
             if wanted.x || wanted.a || wanted.gates {
@@ -363,7 +365,8 @@ impl<'a> Piece<'a, '_> {
                 product(MatrixMut::unwritten(dx, height, bank.d_in), d_low, a, 1.0, Threads::One);
             }
             if wanted.a {
-                let x = rows_of(x, &tile, bank.d_in);
+                let x = x.rows(tile.clone(), bank.d_in);
+                let x = Matrix::new(&x, height, bank.d_in);
                 add_product(&mut sums.a, bank.d_in, d_low.transposed(), x, 1.0, Threads::One);
             }
         }

@@ -7,8 +7,8 @@
 use crate::linear;
 use crate::matrix::{Matrix, Threads, add_product};
 use crate::norm::column_sums;
+use crate::numbers::Numbers;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
-use crate::weight::Weight;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -56,7 +56,7 @@ impl LinearCrossEntropy<'_> {
     ///
     /// # Panics
     /// If the length of a slice differs from its shape, or a target is not a class index.
-    pub fn forward(&self, x: &[f32], weight: Weight, bias: Option<&[f32]>, d: usize, wanted: Wanted) -> Loss {
+    pub fn forward(&self, x: &[f32], weight: Numbers, bias: Option<&[f32]>, d: usize, wanted: Wanted) -> Loss {
         let layer = OutputLayer { weight, bias, d, classes: self.classes };
         let mut sum = 0.0;
         let gradients = layer.in_chunks(x, self.targets.len(), wanted, |logits, rows| {
@@ -88,7 +88,7 @@ impl LinearCrossEntropy<'_> {
 /// The layer that computes logits, `x · weightᵀ + bias`.
 pub(crate) struct OutputLayer<'a> {
     /// `[classes, d]`.
-    pub(crate) weight: Weight<'a>,
+    pub(crate) weight: Numbers<'a>,
     /// `[classes]`.
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) d: usize,
@@ -131,7 +131,7 @@ impl OutputLayer<'_> {
                 let (gradients, x) = (Matrix::new(&logits, end - start, classes), Matrix::new(x, end - start, d));
                 add_product(dw, d, gradients.transposed(), x, 1.0, Threads::All);
             } else if wanted.weight {
-                loss.weight = Some(linear::backward_weight(&logits, x, d, classes));
+                loss.weight = Some(linear::backward_weight(&logits, Numbers::F32(x), d, classes));
             }
             if let Some(db) = &mut loss.bias {
                 let sums = column_sums(&logits, classes);
@@ -205,7 +205,7 @@ mod tests {
             let loss = LinearCrossEntropy { targets: &targets, classes, label_smoothing };
             let (x, weight, bias) = (random(rows * d, 1), random(classes * d, 2), random(classes, 3));
             let (wide_x, wide_weight, wide_bias) = (wide(&x), wide(&weight), wide(&bias));
-            let found = loss.forward(&x, Weight::F32(&weight), Some(&bias), d, ALL);
+            let found = loss.forward(&x, Numbers::F32(&weight), Some(&bias), d, ALL);
             let expected = by_definition(&loss, &wide_x, &wide_weight, &wide_bias, d);
             prop_assert!((found.sum - expected).abs() < 1e-4, "{} is not {expected}", found.sum);
             let gradient = numeric_gradient(&wide_x, |x| by_definition(&loss, x, &wide_weight, &wide_bias, d));
@@ -225,7 +225,7 @@ mod tests {
         let (x, weight) = (random(8 * d, 1), random(classes * d, 2));
         let run = |targets: &[Option<usize>], x: &[f32]| {
             let loss = LinearCrossEntropy { targets, classes, label_smoothing: 0.1 };
-            loss.forward(x, Weight::F32(&weight), None, d, ALL)
+            loss.forward(x, Numbers::F32(&weight), None, d, ALL)
         };
         let (whole, other_threads) = on_threads(|| run(&targets, &x));
         assert_eq!((whole.sum, &whole.x, &whole.weight), (other_threads.sum, &other_threads.x, &other_threads.weight));
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn rows_without_a_target_cost_nothing_and_frozen_inputs_get_no_gradient() {
         let loss = LinearCrossEntropy { targets: &[None, None], classes: 3, label_smoothing: 0.0 };
-        let found = loss.forward(&[1.0; 4], Weight::F32(&[1.0; 6]), None, 2, Wanted { x: true, ..Default::default() });
+        let found = loss.forward(&[1.0; 4], Numbers::F32(&[1.0; 6]), None, 2, Wanted { x: true, ..Default::default() });
         assert_eq!((found.sum, found.x, found.weight), (0.0, Some(vec![0.0; 4]), None));
     }
 
@@ -251,7 +251,7 @@ mod tests {
         let half: Vec<bf16> = random(classes * d, 2).into_iter().map(bf16::from_f32).collect();
         let full: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
         let loss = LinearCrossEntropy { targets: &targets, classes, label_smoothing: 0.1 };
-        let [a, b] = [Weight::Bf16(&half), Weight::F32(&full)].map(|weight| loss.forward(&x, weight, None, d, ALL));
+        let [a, b] = [Numbers::Bf16(&half), Numbers::F32(&full)].map(|weight| loss.forward(&x, weight, None, d, ALL));
         assert_eq!((a.sum, a.x, a.weight), (b.sum, b.x, b.weight));
     }
 }

@@ -1,9 +1,12 @@
 //! Strided matrices over slices, and their product.
 
-use crate::bf16;
+use crate::bf16::{Operand, Packed, Product, Right, Strided};
+use crate::numbers::{Numbers, Widen};
 use crate::transpose::transposed;
-use crate::vector::Uninit;
+use crate::vector::{Uninit, written};
 use gemm::Parallelism;
+use half::bf16;
+use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +26,7 @@ static MEDIUM: AtomicBool = AtomicBool::new(false);
 /// Sets the precision of all products of this process that begin after the call. Returns false, and changes nothing, if
 /// the processor does not support it.
 pub fn set_precision(precision: Precision) -> bool {
-    let possible = precision == Precision::Highest || bf16::available();
+    let possible = precision == Precision::Highest || crate::bf16::available();
     if possible {
         MEDIUM.store(precision == Precision::Medium, Ordering::Relaxed);
     }
@@ -35,10 +38,25 @@ pub fn precision() -> Precision {
     if MEDIUM.load(Ordering::Relaxed) { Precision::Medium } else { Precision::Highest }
 }
 
+/// Returns numbers as products in bfloat16 would round them, if that is the precision of products now.
+#[allow(unsafe_code)]
+pub fn rounded(numbers: &[f32]) -> Option<Vec<bf16>> {
+    /// Numbers that a thread rounds at a time.
+    const CHUNK: usize = 1 << 14;
+    (precision() == Precision::Medium).then(|| {
+        let round = |to: &mut [Uninit<bf16>]| {
+            let chunks = to.par_chunks_mut(CHUNK).zip(numbers.par_chunks(CHUNK));
+            chunks.for_each(|(to, from)| crate::bf16::round(from, to));
+        };
+        // SAFETY: each chunk is written completely.
+        unsafe { written(numbers.len(), round) }
+    })
+}
+
 /// Read-only matrix: element `(i, j)` lies at `i · row_stride + j · column_stride`.
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
-    data: &'a [f32],
+pub struct Matrix<'a, T = f32> {
+    data: &'a [T],
     rows: usize,
     columns: usize,
     row_stride: usize,
@@ -71,9 +89,9 @@ pub enum Threads {
     All,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a, T> Matrix<'a, T> {
     /// Creates a matrix of `[rows, columns]` in row-major order.
-    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+    pub fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
@@ -81,7 +99,7 @@ impl<'a> Matrix<'a> {
     ///
     /// # Panics
     /// If the last element lies outside of `data`.
-    pub fn strided(data: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
+    pub fn strided(data: &'a [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         assert!(extent(rows, columns, row_stride) <= data.len(), "{rows}×{columns} reaches outside of its slice");
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
@@ -90,7 +108,7 @@ impl<'a> Matrix<'a> {
     ///
     /// # Panics
     /// If there is no such row, or its elements are not contiguous.
-    pub fn row(&self, i: usize) -> &'a [f32] {
+    pub fn row(&self, i: usize) -> &'a [T] {
         assert!(i < self.rows && self.column_stride == 1, "row {i} of {}", self.rows);
         &self.data[i * self.row_stride..][..self.columns]
     }
@@ -113,6 +131,39 @@ impl<'a> Matrix<'a> {
             row_stride: self.column_stride,
             column_stride: self.row_stride,
         }
+    }
+}
+
+impl<T: Widen> Matrix<'_, T> {
+    /// Returns its numbers in f32, `[rows, columns]`.
+    pub(crate) fn widened(&self) -> Vec<f32> {
+        let mut wide = vec![0.0; self.rows * self.columns];
+        let (length, stride) =
+            if self.column_stride == 1 { (self.columns, self.row_stride) } else { (self.rows, self.column_stride) };
+        for (i, row) in wide.chunks_mut(length.max(1)).enumerate() {
+            T::widen(&self.data[i * stride..][..length], row);
+        }
+        if self.column_stride == 1 { wide } else { transposed(&wide, self.columns, self.rows, self.rows) }
+    }
+}
+
+impl Matrix<'_> {
+    fn operand(&self) -> Operand {
+        Operand::F32(Strided {
+            data: self.data.as_ptr(),
+            row_stride: self.row_stride,
+            column_stride: self.column_stride,
+        })
+    }
+}
+
+impl Matrix<'_, bf16> {
+    fn operand(&self) -> Operand {
+        Operand::Bf16(Strided {
+            data: self.data.as_ptr(),
+            row_stride: self.row_stride,
+            column_stride: self.column_stride,
+        })
     }
 }
 
@@ -195,31 +246,63 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
-/// Right factor of several products: what each of them would do with it first is done once.
+/// Right factor of products.
 #[derive(Debug)]
 pub(crate) enum Factor<'a> {
     /// As it lies in memory.
     Plain(Matrix<'a>),
-    /// Row-major copy, with its numbers of rows and columns.
-    Copied(Vec<f32>, [usize; 2]),
+    /// As it lies in memory, rounded before.
+    Rounded(Matrix<'a, bf16>),
+    /// Row-major copy, with its number of columns.
+    Copied(Vec<f32>, usize),
     /// Rounded to bfloat16 and packed.
-    Packed(bf16::Packed),
+    Packed(Packed),
 }
 
 impl<'a> Factor<'a> {
-    /// Prepares a matrix for products of the precision that is set now.
+    /// Makes a factor of rows of `columns` contiguous numbers, `row_stride` apart.
+    ///
+    /// # Panics
+    /// If the last one lies outside of `numbers`.
+    pub(crate) fn new(numbers: Numbers<'a>, rows: usize, columns: usize, row_stride: usize) -> Self {
+        match numbers {
+            Numbers::F32(numbers) => Self::Plain(Matrix::strided(numbers, rows, columns, row_stride)),
+            Numbers::Bf16(numbers) => Self::Rounded(Matrix::strided(numbers, rows, columns, row_stride)),
+            Numbers::F16(numbers) => {
+                let rows = Matrix::strided(numbers, rows, columns, row_stride);
+                Self::Copied(rows.widened(), columns)
+            }
+        }
+    }
+
+    pub(crate) fn transposed(self) -> Self {
+        match self {
+            Self::Plain(matrix) => Self::Plain(matrix.transposed()),
+            Self::Rounded(matrix) => Self::Rounded(matrix.transposed()),
+            Self::Copied(data, columns) => {
+                let rows = data.len() / columns.max(1);
+                Self::Copied(transposed(&data, rows, columns, columns), rows)
+            }
+            Self::Packed(_) => unreachable!("factors are packed last"),
+        }
+    }
+
+    /// Does once what each of several products would do first, in the precision that is set now.
     #[allow(unsafe_code)]
-    pub(crate) fn new(matrix: Matrix<'a>) -> Self {
-        let (rows, columns) = (matrix.rows, matrix.columns);
-        if precision() == Precision::Medium {
-            // SAFETY: the constructors checked that every element lies inside the matrix's slice, which is borrowed;
-            // `set_precision` has found the instructions.
-            return Self::Packed(unsafe { bf16::packed(operand(&matrix), columns, rows) });
-        }
-        match matrix.column_stride {
-            1 => Self::Plain(matrix),
-            stride => Self::Copied(transposed(matrix.data, columns, rows, stride), [rows, columns]),
-        }
+    pub(crate) fn shared(self) -> Self {
+        let medium = precision() == Precision::Medium;
+        let (operand, columns, rows) = match &self {
+            Self::Plain(matrix) if medium => (matrix.operand(), matrix.columns, matrix.rows),
+            Self::Rounded(matrix) if medium => (matrix.operand(), matrix.columns, matrix.rows),
+            Self::Rounded(matrix) => return Self::Copied(matrix.widened(), matrix.columns),
+            Self::Plain(Matrix { data, rows, columns, row_stride: 1, column_stride }) if *column_stride != 1 => {
+                return Self::Copied(transposed(data, *columns, *rows, *column_stride), *columns);
+            }
+            Self::Plain(_) | Self::Copied(..) | Self::Packed(_) => return self,
+        };
+        // SAFETY: the constructors checked that every element lies inside the matrix's slice, which is borrowed;
+        // `set_precision` has found the instructions.
+        Self::Packed(unsafe { crate::bf16::packed(operand, columns, rows) })
     }
 }
 
@@ -243,12 +326,39 @@ pub(crate) fn product_by(out: MatrixMut, a: Matrix, b: &Factor, scale: f32, thre
     let (rows, columns) = (a.columns, out.columns);
     match b {
         Factor::Plain(b) => product(out, a, b.first(rows, columns), scale, threads),
-        Factor::Copied(b, [_, width]) => product(out, a, Matrix::strided(b, rows, columns, *width), scale, threads),
+        Factor::Copied(b, width) => product(out, a, Matrix::strided(b, rows, columns, *width), scale, threads),
         Factor::Packed(b) => {
             assert!(b.holds(rows, columns), "{rows} rows and {columns} columns of {b:?}");
-            multiply_in_bf16(out, a, bf16::Right::Packed(b), scale, threads, false);
+            multiply_in_bf16(out, a, Right::Packed(b), None, scale, threads, false);
+        }
+        Factor::Rounded(b) if precision() == Precision::Medium => {
+            multiply_in_bf16(out, a, Right::Plain(b.first(rows, columns).operand()), None, scale, threads, false);
+        }
+        Factor::Rounded(b) => {
+            let b = b.first(rows, columns);
+            product(out, a, Matrix::new(&b.widened(), rows, columns), scale, threads);
         }
     }
+}
+
+/// Computes `out = a · b`, or with `accumulate` `out += a · b`, on all threads, and returns `a` as it was rounded, `[rows, columns]`.
+/// Without autocast to bfloat16, and for a single row, it is not rounded. With `accumulate` every element of `out` must have been written.
+///
+/// # Panics
+/// If the shapes do not fit, or rows of `a` are not contiguous or have gaps between them.
+#[allow(unsafe_code)]
+pub(crate) fn product_kept(out: MatrixMut, a: Matrix, b: Matrix, accumulate: bool) -> Option<Vec<bf16>> {
+    if precision() == Precision::Highest || out.rows < 2 || a.columns == 0 {
+        multiply(out, a, b, 1.0, Threads::All, accumulate);
+        return None;
+    }
+    assert!(a.column_stride == 1 && a.row_stride == a.columns, "rows of {}, {} apart", a.columns, a.row_stride);
+    let mut kept = Vec::with_capacity(a.rows * a.columns);
+    let memory = Some(kept.as_mut_ptr());
+    multiply_in_bf16(out, a, Right::Plain(b.operand()), memory, 1.0, Threads::All, accumulate);
+    // SAFETY: every row of `a` was packed, and written as it was.
+    unsafe { kept.set_len(a.rows * a.columns) };
+    Some(kept)
 }
 
 /// Computes `out += scale · a · b`.
@@ -267,7 +377,7 @@ fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, 
     assert!(fits, "{}×{} times {}×{} is no {}×{}", a.rows, a.columns, b.rows, b.columns, out.rows, out.columns);
     // With one row, all of `b` would be rounded and used only once: f32 is three times as fast there.
     if MEDIUM.load(Ordering::Relaxed) && out.rows > 1 {
-        return multiply_in_bf16(out, a, bf16::Right::Plain(operand(&b)), scale, threads, accumulate);
+        return multiply_in_bf16(out, a, Right::Plain(b.operand()), None, scale, threads, accumulate);
     }
     let parallelism = match threads {
         Threads::One => Parallelism::None,
@@ -303,26 +413,31 @@ fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, 
 
 /// As [`multiply`], and with its requirement.
 #[allow(unsafe_code)]
-fn multiply_in_bf16(out: MatrixMut, a: Matrix, b: bf16::Right, scale: f32, threads: Threads, accumulate: bool) {
+fn multiply_in_bf16(
+    out: MatrixMut,
+    a: Matrix,
+    b: Right,
+    kept: Option<*mut bf16>,
+    scale: f32,
+    threads: Threads,
+    accumulate: bool,
+) {
     assert_eq!(out.rows, a.rows, "rows of a product");
-    let product = bf16::Product {
+    let product = Product {
         rows: out.rows,
         columns: out.columns,
         depth: a.columns,
         out: out.data,
         out_stride: out.row_stride,
-        a: operand(&a),
+        a: a.operand(),
         b,
+        kept,
         scale,
         accumulate,
         parallel: threads == Threads::All,
     };
     // SAFETY: as in `multiply`; `set_precision` has found the instructions.
-    unsafe { bf16::product(&product) }
-}
-
-fn operand(m: &Matrix) -> bf16::Operand {
-    bf16::Operand { data: m.data.as_ptr(), row_stride: m.row_stride, column_stride: m.column_stride }
+    unsafe { crate::bf16::product(&product) }
 }
 
 #[cfg(test)]

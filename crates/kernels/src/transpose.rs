@@ -32,7 +32,10 @@ fn square(to: &mut [Uninit], to_stride: usize, from: &[f32], stride: usize, [row
     #[cfg(target_arch = "x86_64")]
     if rows == SIDE && columns == SIDE && crate::simd::level() == crate::simd::Level::Avx512 {
         let last = SIDE - 1;
-        assert!(last * stride + SIDE <= from.len() && last * to_stride + SIDE <= to.len(), "a square inside its matrices");
+        assert!(
+            last * stride + SIDE <= from.len() && last * to_stride + SIDE <= to.len(),
+            "a square inside its matrices"
+        );
         // SAFETY: the features are there, and rows of both squares lie inside their slices.
         return unsafe { whole(to.as_mut_ptr().cast(), to_stride, from.as_ptr(), stride) };
     }
@@ -82,8 +85,7 @@ pub(crate) fn registers(mut x: [__m512i; SIDE]) -> [__m512i; SIDE] {
     // Then whole lanes: 0x88 takes the even ones of both registers, 0xdd the odd ones.
     let y = x;
     for c in 0..4 {
-        let even =
-            [_mm512_shuffle_i32x4::<0x88>(y[c], y[c + 4]), _mm512_shuffle_i32x4::<0x88>(y[c + 8], y[c + 12])];
+        let even = [_mm512_shuffle_i32x4::<0x88>(y[c], y[c + 4]), _mm512_shuffle_i32x4::<0x88>(y[c + 8], y[c + 12])];
         let odd = [_mm512_shuffle_i32x4::<0xdd>(y[c], y[c + 4]), _mm512_shuffle_i32x4::<0xdd>(y[c + 8], y[c + 12])];
         x[c] = _mm512_shuffle_i32x4::<0x88>(even[0], even[1]);
         x[c + 4] = _mm512_shuffle_i32x4::<0x88>(odd[0], odd[1]);

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 /// Memory that a kernel must write.
-pub(crate) type Uninit = MaybeUninit<f32>;
+pub(crate) type Uninit<T = f32> = MaybeUninit<T>;
 
 /// Returns a vector of `len` elements which `fill` writes. Zeroing every output first would cost one more pass over
 /// memory, and a training step writes gigabytes.
@@ -11,7 +11,7 @@ pub(crate) type Uninit = MaybeUninit<f32>;
 /// # Safety
 /// `fill` writes every element.
 #[allow(unsafe_code)]
-pub(crate) unsafe fn written(len: usize, fill: impl FnOnce(&mut [Uninit])) -> Vec<f32> {
+pub(crate) unsafe fn written<T>(len: usize, fill: impl FnOnce(&mut [Uninit<T>])) -> Vec<T> {
     let mut vector = Vec::with_capacity(len);
     fill(&mut vector.spare_capacity_mut()[..len]);
     // SAFETY: the capacity is at least `len`, and the caller's `fill` has written all of it.

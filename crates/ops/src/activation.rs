@@ -1,9 +1,10 @@
 //! Element-wise operations: GELU and dropout.
 
+use crate::casts::remember;
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
 use crate::graph::differentiated;
-use crate::host::{self, HostOp, binary, floats, fused, like, unary, whole};
+use crate::host::{self, HostOp, binary, floats, fused, like, numbers, unary, whole};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::random::{draw_seed, kept};
@@ -138,16 +139,23 @@ fn residual_step<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f64) -> T
 struct Gelu;
 
 impl HostOp<1> for Gelu {
-    type Saved = FlexTensor;
+    /// Input, if it needs a gradient: rounded where products are, as PyTorch's autocast keeps it.
+    type Saved = Option<FlexTensor>;
 
-    fn forward(&self, [x]: [FlexTensor; 1], _: [bool; 1]) -> (FlexTensor, FlexTensor) {
-        (like(kernels::gelu(floats(&x)), &x), x)
+    fn forward(&self, [x]: [FlexTensor; 1], [wanted]: [bool; 1]) -> (FlexTensor, Option<FlexTensor>) {
+        if !wanted {
+            return (like(kernels::gelu(floats(&x)), &x), None);
+        }
+        let (y, rounded) = kernels::gelu_kept(floats(&x));
+        (like(y, &x), Some(rounded.map(|rounded| remember(&x, rounded)).unwrap_or(x)))
     }
 
-    fn backward(self, x: FlexTensor, dy: FlexTensor, _: [bool; 1]) -> [Option<FlexTensor>; 1] {
+    fn backward(self, x: Option<FlexTensor>, dy: FlexTensor, _: [bool; 1]) -> [Option<FlexTensor>; 1] {
         let mut gradient = whole(dy);
-        kernels::gelu_backward(floats(&x), gradient.storage_mut());
-        [Some(gradient)]
+        [x.map(|x| {
+            kernels::gelu_backward(numbers(&x), gradient.storage_mut());
+            gradient
+        })]
     }
 }
 

@@ -6,7 +6,7 @@ use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Tensor};
 use half::{bf16, f16};
 use undertone_kernels::linear::widens_in_registers;
-use undertone_kernels::weight::halved_exactly;
+use undertone_kernels::numbers::halved_exactly;
 
 /// Whether products on this processor are faster with frozen weights in half precision, or as fast.
 pub fn prefers_half() -> bool {

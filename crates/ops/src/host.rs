@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use undertone_kernels::matrix::{Precision, set_precision};
-use undertone_kernels::weight::Weight;
+use undertone_kernels::numbers::Numbers;
 
 /// Implementation of operations on the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -263,14 +263,14 @@ pub(crate) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("host operations are given contiguous f32 tensors")
 }
 
-/// Elements of a weight that a [`HostOp`] gets from [`held`].
-pub(crate) fn weights(tensor: &FlexTensor) -> Weight<'_> {
+/// Elements of a tensor in f32 or half precision: of a weight from [`held`], or of an input that is kept.
+pub(crate) fn numbers(tensor: &FlexTensor) -> Numbers<'_> {
     let found = match tensor.dtype() {
-        DType::BF16 => tensor.as_slice().map(Weight::Bf16),
-        DType::F16 => tensor.as_slice().map(Weight::F16),
-        _ => tensor.as_slice().map(Weight::F32),
+        DType::BF16 => tensor.as_slice().map(Numbers::Bf16),
+        DType::F16 => tensor.as_slice().map(Numbers::F16),
+        _ => tensor.as_slice().map(Numbers::F32),
     };
-    found.expect("host operations are given contiguous weights in f32 or half precision")
+    found.expect("host operations are given contiguous numbers in f32 or half precision")
 }
 
 /// Makes a tensor of `data`.

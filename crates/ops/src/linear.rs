@@ -1,9 +1,10 @@
 //! Linear maps and embedding look-ups.
 
+use crate::casts::{kept_input, known, remember};
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, binary, floats, fused, runs_ahead, tensor, ternary, unary, weights};
+use crate::host::{self, HostOp, binary, floats, fused, numbers, runs_ahead, tensor, ternary, unary};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, lowered_input, lowered_weight};
@@ -203,20 +204,28 @@ impl Linear {
     ) -> (FlexTensor, SavedLinear) {
         let x_shape = x.layout().shape().to_vec();
         let (d_out, d_in) = (weight.layout().shape()[0], weight.layout().shape()[1]);
-        let y = kernels::forward(floats(&x), weights(&weight), bias.map(floats), d_in, d_out);
+        let (input, held, bias) = (floats(&x), numbers(&weight), bias.map(floats));
+        let [wants_x, wants_weight] = wanted;
+        let known = if wants_weight { known(&x) } else { None };
+        let (y, kept) = if wants_weight && known.is_none() {
+            let (y, rounded) = kernels::forward_kept(input, held, bias, d_in, d_out);
+            (y, rounded.map(|rounded| remember(&x, rounded)))
+        } else {
+            (kernels::forward(input, held, bias, d_in, d_out), known)
+        };
         let mut shape = x_shape.clone();
         *shape.last_mut().expect("a linear map's input has an axis") = d_out;
-        let [wants_x, wants_weight] = wanted;
-        let saved = SavedLinear { x: wants_weight.then_some(x), weight: wants_x.then_some(weight), x_shape, d_out };
+        let x = wants_weight.then(|| kept.unwrap_or_else(|| kept_input(x)));
+        let saved = SavedLinear { x, weight: wants_x.then_some(weight), x_shape, d_out };
         (tensor(y, shape), saved)
     }
 
     fn gradients(saved: SavedLinear, dy: &FlexTensor) -> [Option<FlexTensor>; 2] {
         let (d_in, d_out) = (*saved.x_shape.last().unwrap_or(&1), saved.d_out);
-        let dw = saved.x.map(|x| tensor(kernels::backward_weight(floats(dy), floats(&x), d_in, d_out), [d_out, d_in]));
+        let dw = saved.x.map(|x| tensor(kernels::backward_weight(floats(dy), numbers(&x), d_in, d_out), [d_out, d_in]));
         let dx = saved
             .weight
-            .map(|weight| tensor(kernels::backward_x(floats(dy), weights(&weight), d_in, d_out), saved.x_shape));
+            .map(|weight| tensor(kernels::backward_x(floats(dy), numbers(&weight), d_in, d_out), saved.x_shape));
         [dx, dw]
     }
 }

@@ -1,11 +1,13 @@
 //! Low-rank updates of a linear map, gated per sample.
 
-use crate::host::{self, HostOp, floats, fused, like, quaternary, tensor};
+use crate::casts::kept_input;
+use crate::host::{self, HostOp, floats, fused, like, numbers, quaternary, tensor};
 use crate::linear::linear_as;
 use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use undertone_kernels::lora as kernels;
+use undertone_kernels::numbers::Numbers;
 
 /// Returns `((x · aᵀ) ⊙ gates) · bᵀ`: the updates of many adapters of a linear map, each weighted by its sample's gate.
 ///
@@ -76,7 +78,7 @@ impl HostOp<4> for LoraBank {
         *shape.last_mut().expect("a linear map's input has an axis") = kernel.d_out;
         let (wanted, length) = (wanted(wants), low.len());
         let saved = SavedBank {
-            x: wanted.needs_x().then_some(x),
+            x: wanted.needs_x().then(|| kept_input(x)),
             low: wanted.needs_low().then(|| tensor(low, [length])),
             a,
             b,
@@ -88,7 +90,8 @@ impl HostOp<4> for LoraBank {
 
     fn backward(self, saved: SavedBank, dy: FlexTensor, wants: [bool; 4]) -> [Option<FlexTensor>; 4] {
         let SavedBank { x, low, a, b, gates, x_shape } = saved;
-        let [x, low] = [&x, &low].map(|kept| kept.as_ref().map_or(&[][..], floats));
+        let x = x.as_ref().map_or(Numbers::F32(&[]), numbers);
+        let low = low.as_ref().map_or(&[][..], floats);
         let found = kernel(&x_shape, &a, &b, &gates).backward(x, low, floats(&dy), wanted(wants));
         let shaped = |gradient: Option<Vec<f32>>, as_: &FlexTensor| gradient.map(|gradient| like(gradient, as_));
         let dx = found.x.map(|dx| tensor(dx, x_shape));

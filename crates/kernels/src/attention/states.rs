@@ -7,8 +7,8 @@
 
 use crate::few_rows;
 use crate::matrix::MatrixMut;
+use crate::numbers::Numbers;
 use crate::simd::{exp, max_of, simd_fn, sum_by};
-use crate::weight::Weight;
 use rayon::prelude::*;
 
 /// Attention to projected states: `softmax(q (x W_kᵀ)ᵀ / √d_head) (x W_vᵀ)` per head.
@@ -34,9 +34,9 @@ pub struct StateAttention<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Projections<'a> {
     /// Of keys.
-    pub key: Weight<'a>,
+    pub key: Numbers<'a>,
     /// Of values.
-    pub value: Weight<'a>,
+    pub value: Numbers<'a>,
 }
 
 /// States of a block: their scores are computed, and then their sum while they are in a core's L2 cache (49 kB for
@@ -56,7 +56,7 @@ impl StateAttention<'_> {
     ///
     /// # Panics
     /// If the length of a slice differs from its shape, or the processor lacks the [instructions](Self::available).
-    pub fn forward(&self, query: &[f32], states: Weight, projections: Projections) -> Vec<f32> {
+    pub fn forward(&self, query: &[f32], states: Numbers, projections: Projections) -> Vec<f32> {
         let width = self.heads * self.d_head;
         assert!(self.queries > 0 && self.time > 0 && self.d_model > 0, "attention needs a query and a state");
         assert_eq!(query.len(), self.rows() * width, "queries are [batch, queries, width]");
@@ -82,13 +82,13 @@ impl StateAttention<'_> {
     }
 
     /// Projection of a head.
-    fn of_head<'w>(&self, projection: Weight<'w>, head: usize) -> Weight<'w> {
+    fn of_head<'w>(&self, projection: Numbers<'w>, head: usize) -> Numbers<'w> {
         let size = self.d_head * self.d_model;
         projection.slice(head * size..(head + 1) * size)
     }
 
     /// Returns `W_kᵀ q / √d_head`, `[heads, batch, queries, d_model]`.
-    fn absorb(&self, query: &[f32], key: Weight) -> Vec<f32> {
+    fn absorb(&self, query: &[f32], key: Numbers) -> Vec<f32> {
         let (width, scale) = (self.heads * self.d_head, (self.d_head as f32).powf(-0.5));
         let mut absorbed = vec![0.0; self.heads * self.rows() * self.d_model];
         let heads = absorbed.par_chunks_mut(self.rows() * self.d_model).with_min_len(self.heads_at_once());
@@ -101,7 +101,7 @@ impl StateAttention<'_> {
     }
 
     /// Returns `softmax(q xᵀ) x`, `[batch, heads, queries, d_model]`, for absorbed queries.
-    fn attend(&self, absorbed: &[f32], states: Weight) -> Vec<f32> {
+    fn attend(&self, absorbed: &[f32], states: Numbers) -> Vec<f32> {
         let (rows, d_model) = (self.heads * self.queries, self.d_model);
         // All rows of a sequence read its states together, unless there are too few sequences for the threads.
         let parts = (2 * rayon::current_num_threads()).div_ceil(self.batch.max(1));
@@ -123,7 +123,7 @@ impl StateAttention<'_> {
     }
 
     /// Returns `W_v` times what was attended to, `[batch, queries, heads · d_head]`.
-    fn project(&self, mixed: &[f32], value: Weight) -> Vec<f32> {
+    fn project(&self, mixed: &[f32], value: Numbers) -> Vec<f32> {
         let (rows, d_model) = (self.rows(), self.d_model);
         let mut out = vec![0.0; rows * self.heads * self.d_head];
         let heads = MatrixMut::new(&mut out, rows, self.heads * self.d_head).split(rows.max(1), self.d_head);
@@ -139,7 +139,7 @@ impl StateAttention<'_> {
 
 /// Adds to `out`, which is 0, the attention of some rows of one sequence. The sums are those of weights relative to the
 /// greatest score so far (Milakov and Gimelshein, 2018, online softmax).
-fn attend(out: &mut [f32], query: &[f32], states: Weight, padding: Option<&[bool]>, width: usize) {
+fn attend(out: &mut [f32], query: &[f32], states: Numbers, padding: Option<&[bool]>, width: usize) {
     let (rows, time) = (query.len() / width, states.len() / width);
     let mut most = vec![f32::NEG_INFINITY; rows];
     let mut totals = vec![0.0; rows];
@@ -201,7 +201,7 @@ simd_fn! {
 
 /// Adds to each row of `out` the states times the row's weights.
 #[allow(unsafe_code)]
-fn add_weighted(out: &mut [f32], weights: &[f32], states: Weight, width: usize) {
+fn add_weighted(out: &mut [f32], weights: &[f32], states: Numbers, width: usize) {
     let (rows, count) = (out.len() / width, states.len() / width);
     assert!(weights.len() == rows * count, "weights are [rows, states]");
     #[cfg(target_arch = "x86_64")]
@@ -219,8 +219,8 @@ fn add_weighted(out: &mut [f32], weights: &[f32], states: Weight, width: usize) 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
+    use crate::numbers::Numbers;
     use crate::registers::{Number, Register};
-    use crate::weight::Weight;
     use std::arch::x86_64::*;
 
     /// Registers of a tile's row.
@@ -228,23 +228,23 @@ mod x86 {
 
     /// Six rows at a time: 24 sums and 5 numbers to multiply in 32 registers.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-    pub(super) fn avx512(out: &mut [f32], weights: &[f32], states: Weight, width: usize) {
+    pub(super) fn avx512(out: &mut [f32], weights: &[f32], states: Numbers, width: usize) {
         // SAFETY: this function has the features.
         match states {
-            Weight::F32(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
-            Weight::Bf16(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
-            Weight::F16(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
+            Numbers::F32(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
+            Numbers::Bf16(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
+            Numbers::F16(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
         }
     }
 
     /// Two rows at a time: 8 sums and 5 numbers to multiply in 16 registers.
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn avx2(out: &mut [f32], weights: &[f32], states: Weight, width: usize) {
+    pub(super) fn avx2(out: &mut [f32], weights: &[f32], states: Numbers, width: usize) {
         // SAFETY: as above.
         match states {
-            Weight::F32(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
-            Weight::Bf16(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
-            Weight::F16(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
+            Numbers::F32(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
+            Numbers::Bf16(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
+            Numbers::F16(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
         }
     }
 
@@ -370,8 +370,8 @@ mod tests {
     }
 
     fn forward(a: &StateAttention, [query, states, key, value]: &[Vec<f32>; 4]) -> Vec<f32> {
-        let [key, value] = [key, value].map(|weight| Weight::F32(weight));
-        a.forward(query, Weight::F32(states), Projections { key, value })
+        let [key, value] = [key, value].map(|weight| Numbers::F32(weight));
+        a.forward(query, Numbers::F32(states), Projections { key, value })
     }
 
     /// Attention to keys and values, projected in f64.
@@ -425,12 +425,12 @@ mod tests {
             let a = StateAttention { batch, heads: 2, queries, time, d_head: 5, d_model, padding: None };
             let [query, states, key, value] = inputs(&a);
             let brain = [&states, &key, &value].map(|x| x.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>());
-            let [states_bf16, key_bf16, value_bf16] = brain.each_ref().map(|x| Weight::Bf16(x));
+            let [states_bf16, key_bf16, value_bf16] = brain.each_ref().map(|x| Numbers::Bf16(x));
             let found = a.forward(&query, states_bf16, Projections { key: key_bf16, value: value_bf16 });
             let [s, k, v] = brain.map(|x| x.iter().map(|x| x.to_f32()).collect::<Vec<_>>());
             prop_assert_eq!(found, forward(&a, &[query.clone(), s, k, v]));
             let half = [&states, &key, &value].map(|x| x.iter().map(|x| f16::from_f32(*x)).collect::<Vec<_>>());
-            let [states_f16, key_f16, value_f16] = half.each_ref().map(|x| Weight::F16(x));
+            let [states_f16, key_f16, value_f16] = half.each_ref().map(|x| Numbers::F16(x));
             let found = a.forward(&query, states_f16, Projections { key: key_f16, value: value_f16 });
             let [s, k, v] = half.map(|x| x.iter().map(|x| x.to_f32()).collect::<Vec<_>>());
             prop_assert_eq!(found, forward(&a, &[query, s, k, v]));

@@ -73,7 +73,7 @@ fn check_forward(case: &Case) {
 fn check_gradients(case: &Case) {
     case.with(|a, [q, k, v, d_out]| {
         let (out, sums) = a.forward(&q, &k, &v);
-        let found = a.backward([&q, &k, &v], &out, &sums, &d_out);
+        let found = a.backward([&q, &k, &v].map(|x| Numbers::F32(x)), Numbers::F32(&out), &sums, &d_out);
         let (wq, wk, wv) = (wide(&q), wide(&k), wide(&v));
         let loss = |y: Vec<f64>| y.iter().zip(&d_out).map(|(y, dy)| y * f64::from(*dy)).sum::<f64>();
         assert_close(&found.query, &numeric_gradient(&wq, |q| loss(by_definition(&a, q, &wk, &wv))), 1e-5);
@@ -112,7 +112,7 @@ fn a_query_that_sees_nothing_gives_zeros() {
         let (q, k) = (random(queries * 2, 1), random(keys * 2, 2));
         let (out, sums) = a.forward(&q, &k, &k);
         assert_eq!(out[..2], [0.0, 0.0]);
-        let gradients = a.backward([&q, &k, &k], &out, &sums, &q);
+        let gradients = a.backward([&q, &k, &k].map(|x| Numbers::F32(x)), Numbers::F32(&out), &sums, &q);
         assert_eq!(gradients.query[..2], [0.0, 0.0]);
         assert!(gradients.key.iter().chain(&gradients.value).all(|g| g.is_finite()));
     }
@@ -128,7 +128,7 @@ fn scores_that_are_no_numbers_are_not_taken_for_hidden_keys() {
                 (q[1], k) = (query, vec![key; k.len()]);
                 let (out, sums) = a.forward(&q, &k, &v);
                 assert!(out[1].is_nan() && sums[1].is_nan(), "{query} {key}: {out:?}");
-                let gradients = a.backward([&q, &k, &v], &out, &sums, &d_out);
+                let gradients = a.backward([&q, &k, &v].map(|x| Numbers::F32(x)), Numbers::F32(&out), &sums, &d_out);
                 assert!(gradients.query[1].is_nan() && gradients.value[0].is_nan(), "{gradients:?}");
             });
         }
@@ -148,7 +148,7 @@ fn a_causal_query_is_no_number_from_the_key_on_that_is_none() {
             for (i, out) in out.iter().enumerate() {
                 assert_eq!(out.is_nan(), i >= at, "{poison}: query {i} gives {out}");
             }
-            let gradients = a.backward([&q, &k, &v], &out, &sums, &d_out);
+            let gradients = a.backward([&q, &k, &v].map(|x| Numbers::F32(x)), Numbers::F32(&out), &sums, &d_out);
             for (i, gradient) in gradients.query.iter().enumerate() {
                 assert!(gradient.is_nan() || i < at, "{poison}: query {i} has the gradient {gradient}");
             }
@@ -160,7 +160,9 @@ fn a_causal_query_is_no_number_from_the_key_on_that_is_none() {
 #[should_panic(expected = "needs a query and a key")]
 fn nothing_to_attend_to_is_refused() {
     let case = Case { shape: [1, 1, 1, 0, 2], causal: false, padded: false, dropout: 0.0 };
-    case.with(|a, [q, k, v, d_out]| a.backward([&q, &k, &v], &q, &[0.0], &d_out));
+    case.with(|a, [q, k, v, d_out]| {
+        a.backward([&q, &k, &v].map(|x| Numbers::F32(x)), Numbers::F32(&q), &[0.0], &d_out)
+    });
 }
 
 #[test]
@@ -169,7 +171,7 @@ fn the_same_bits_on_any_number_of_threads() {
     case.with(|a, [q, k, v, d_out]| {
         let (one, three) = on_threads(|| {
             let (out, sums) = a.forward(&q, &k, &v);
-            let gradients = a.backward([&q, &k, &v], &out, &sums, &d_out);
+            let gradients = a.backward([&q, &k, &v].map(|x| Numbers::F32(x)), Numbers::F32(&out), &sums, &d_out);
             (out, gradients.query, gradients.key, gradients.value)
         });
         assert!(one == three, "bits differ");

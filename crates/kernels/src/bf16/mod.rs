@@ -20,7 +20,10 @@ mod pack;
 #[cfg(target_arch = "x86_64")]
 mod product;
 
-pub(crate) use operand::{Operand, Packed, Product, Right};
+use half::bf16;
+use std::mem::MaybeUninit;
+
+pub(crate) use operand::{Operand, Packed, Product, Right, Strided};
 
 /// Whether this processor has the instructions.
 pub(crate) fn available() -> bool {
@@ -66,6 +69,20 @@ pub(crate) unsafe fn packed(b: Operand, columns: usize, depth: usize) -> Packed 
     return unsafe { pack::packed(b, columns, depth) };
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("{columns} columns, {depth} deep");
+}
+
+/// Rounds numbers as products do, and writes all of `to`.
+///
+/// # Panics
+/// If products in bf16 are not [`available`], or the lengths differ.
+pub(crate) fn round(from: &[f32], to: &mut [MaybeUninit<bf16>]) {
+    assert!(available() && from.len() == to.len(), "AVX512-BF16, and a place for each of {} numbers", from.len());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the features are available.
+    #[allow(unsafe_code)]
+    unsafe {
+        pack::round(from, to);
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Products, their operands as they lie in memory, and as tiles read them.
 
+use half::bf16;
 use std::fmt;
 
 /// `f32`s, or pairs of bfloat16, in a register: the width of a strip.
@@ -7,17 +8,17 @@ pub(super) const LANES: usize = 16;
 
 /// A matrix to read: element `(i, j)` lies at `i · row_stride + j · column_stride`. One of the two strides is 1.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operand {
-    pub(crate) data: *const f32,
+pub(crate) struct Strided<T> {
+    pub(crate) data: *const T,
     pub(crate) row_stride: usize,
     pub(crate) column_stride: usize,
 }
 
 // SAFETY: operands are only read, and whoever multiplies promises that nothing writes their memory meanwhile.
 #[allow(unsafe_code)]
-unsafe impl Sync for Operand {}
+unsafe impl<T> Sync for Strided<T> {}
 
-impl Operand {
+impl<T> Strided<T> {
     pub(super) fn transposed(self) -> Self {
         Self { data: self.data, row_stride: self.column_stride, column_stride: self.row_stride }
     }
@@ -27,8 +28,33 @@ impl Operand {
         Self { data: self.at(rows, columns), ..self }
     }
 
-    pub(super) fn at(self, i: usize, j: usize) -> *const f32 {
+    pub(super) fn at(&self, i: usize, j: usize) -> *const T {
         self.data.wrapping_add(i.wrapping_mul(self.row_stride)).wrapping_add(j.wrapping_mul(self.column_stride))
+    }
+}
+
+/// Operand of a product, in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operand {
+    F32(Strided<f32>),
+    /// Rounded before.
+    Bf16(Strided<bf16>),
+}
+
+impl Operand {
+    pub(super) fn transposed(self) -> Self {
+        match self {
+            Self::F32(matrix) => Self::F32(matrix.transposed()),
+            Self::Bf16(matrix) => Self::Bf16(matrix.transposed()),
+        }
+    }
+
+    /// The same matrix without its first rows and columns.
+    pub(super) fn skip(self, rows: usize, columns: usize) -> Self {
+        match self {
+            Self::F32(matrix) => Self::F32(matrix.skip(rows, columns)),
+            Self::Bf16(matrix) => Self::Bf16(matrix.skip(rows, columns)),
+        }
     }
 }
 
@@ -77,12 +103,13 @@ pub(crate) struct Product<'a> {
     pub(crate) out_stride: usize,
     pub(crate) a: Operand,
     pub(crate) b: Right<'a>,
+    /// Memory for `a` as it is rounded, row after row, if it is wanted. Rows of `a` must be contiguous then.
+    pub(crate) kept: Option<*mut bf16>,
     pub(crate) scale: f32,
     pub(crate) accumulate: bool,
     /// Whether to use all threads of rayon's current pool. The result has the same bits either way.
     pub(crate) parallel: bool,
 }
-
 
 // SAFETY: whoever calls `product` promises that nothing else uses the memory meanwhile; threads that share a `Product`
 // write blocks of `out` that share no element.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::operand::{LANES, Line, Product, Right};
-use super::pack::{mask, pack_strips, steps, stride};
+use super::pack::{Kept, mask, pack_strips, steps, stride};
 use rayon::prelude::*;
 use std::arch::x86_64::*;
 use std::array;
@@ -23,7 +23,6 @@ const PIECE: [usize; 2] = [64, 192];
 const BLOCK: usize = 1 << 20;
 /// Number of multiplications below which threads take longer to wake than to work: 20 µs of one core.
 const WORTH_THREADS: usize = 1 << 21;
-
 
 thread_local! {
     /// Memory of packed `a` and `b`, kept for the next product: new memory costs a page fault per 4 KB. It is removed
@@ -108,7 +107,9 @@ unsafe fn blocks(p: &Product) {
                 let out = Block { depth: depth.len(), accumulate: accumulate || depth.start > 0, ..out };
                 // SAFETY: as above, and both operands are packed for this block.
                 unsafe {
-                    pack_strips(&mut left, p.a.skip(rows.start, depth.start), rows.len(), depth.len(), p.parallel);
+                    let a = p.a.skip(rows.start, depth.start);
+                    let kept = p.kept.map(|first| Kept { first, stride: p.depth }.skip(rows.start, depth.start));
+                    pack_strips(&mut left, a, rows.len(), depth.len(), kept, p.parallel);
                     let a = Strips { first: left.as_ptr(), stride: stride(depth.len()) };
                     multiply_all(out, a, b, p.parallel);
                 }
@@ -127,7 +128,7 @@ unsafe fn columns_of(buffer: &mut Vec<Line>, p: &Product, columns: &Range<usize>
         Right::Plain(b) => {
             let b = b.skip(depth.start, columns.start).transposed();
             // SAFETY: the caller guarantees it.
-            unsafe { pack_strips(buffer, b, columns.len(), depth.len(), p.parallel) };
+            unsafe { pack_strips(buffer, b, columns.len(), depth.len(), None, p.parallel) };
             Strips { first: buffer.as_ptr(), stride: stride(depth.len()) }
         }
         Right::Packed(packed) => {

@@ -44,13 +44,15 @@ impl Case {
         let [rows, columns, depth] = self.shape;
         let [a, b] = [0, 1].map(|i| {
             let [row_stride, column_stride] = self.strides()[i];
-            Operand { data: inputs[i].as_ptr(), row_stride, column_stride }
+            Operand::F32(Strided { data: inputs[i].as_ptr(), row_stride, column_stride })
         });
         let out_stride = columns + self.gap;
         let mut written = vec![7.0; rows * out_stride];
         let (out, scale, accumulate) = (written.as_mut_ptr(), self.scale, self.accumulate);
+        let b = Right::Plain(b);
+        let p = Product { rows, columns, depth, out, out_stride, a, b, kept: None, scale, accumulate, parallel };
         // SAFETY: the vectors hold these shapes at these strides, and nothing else uses them meanwhile.
-        unsafe { product(&Product { rows, columns, depth, out, out_stride, a, b: Right::Plain(b), scale, accumulate, parallel }) };
+        unsafe { product(&p) };
         written
     }
 

@@ -70,7 +70,7 @@ proptest! {
         let [x, a, b, gates] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
         let wanted = Wanted { x, a, b, gates };
         let input: &[f32] = if wanted.needs_x() { &inputs[0] } else { &[] };
-        let found = bank.backward(input, if wanted.needs_low() { &low } else { &[] }, &dy, wanted);
+        let found = bank.backward(Numbers::F32(input), if wanted.needs_low() { &low } else { &[] }, &dy, wanted);
         let wide_inputs = inputs.each_ref().map(|input| wide(input));
         for (i, (found, wanted)) in
             [(found.x, x), (found.a, a), (found.b, b), (found.gates, gates)].into_iter().enumerate()
@@ -98,7 +98,7 @@ fn the_same_bits_on_any_number_of_threads() {
         assert_eq!(one, three);
         let dy = random(one.0.len(), 5);
         let (one, three) = on_threads(|| {
-            let found = bank.backward(&inputs[0], &one.1, &dy, ALL);
+            let found = bank.backward(Numbers::F32(&inputs[0]), &one.1, &dy, ALL);
             [found.x, found.a, found.b, found.gates]
         });
         assert_eq!(one, three);
@@ -124,7 +124,7 @@ fn a_column_that_no_sample_uses_is_not_read() {
     inputs[1][4..].fill(f32::NAN);
     let bank = bank(&inputs, shape);
     let (y, low) = bank.forward(&inputs[0]);
-    let found = bank.backward(&inputs[0], &low, &y, Wanted { gates: false, ..ALL });
+    let found = bank.backward(Numbers::F32(&inputs[0]), &low, &y, Wanted { gates: false, ..ALL });
     for values in [y, found.x.unwrap_or_default(), found.a.unwrap_or_default(), found.b.unwrap_or_default()] {
         assert!(!values.is_empty() && values.iter().all(|v| v.is_finite()));
     }

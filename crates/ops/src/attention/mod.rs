@@ -9,6 +9,7 @@ mod states;
 
 #[cfg(feature = "cube")]
 use crate::capacity::shared_memory;
+use crate::casts::kept_input;
 #[cfg(feature = "cube")]
 use crate::casts::mask_numbers;
 #[cfg(feature = "cube")]
@@ -16,7 +17,7 @@ use crate::cube;
 #[cfg(feature = "tch")]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use crate::host::{self, HostOp, floats, fused, like, numbers, tensor, ternary};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, product_type};
@@ -162,19 +163,23 @@ impl HostAttention {
 impl HostOp<3> for HostAttention {
     type Saved = SavedAttention;
 
-    fn forward(&self, [query, key, value]: [FlexTensor; 3], _: [bool; 3]) -> (FlexTensor, SavedAttention) {
+    fn forward(&self, [query, key, value]: [FlexTensor; 3], wanted: [bool; 3]) -> (FlexTensor, SavedAttention) {
         let kernel = self.kernel(&query, &key);
         let (out, sums) = kernel.forward(floats(&query), floats(&key), floats(&value));
         let (out, length) = (like(out, &query), sums.len());
         let row_sums = tensor(sums, [length]);
-        (out.clone(), SavedAttention { inputs: [query, key, value], out, row_sums })
+        let keep = |x| if wanted.contains(&true) { kept_input(x) } else { x };
+        let inputs = [query, key, value].map(keep);
+        // Last, because the next product reads it.
+        let kept = keep(out.clone());
+        (out, SavedAttention { inputs, out: kept, row_sums })
     }
 
     fn backward(self, saved: SavedAttention, d_out: FlexTensor, _: [bool; 3]) -> [Option<FlexTensor>; 3] {
         let [query, key, value] = &saved.inputs;
-        let inputs = [floats(query), floats(key), floats(value)];
+        let inputs = [query, key, value].map(numbers);
         let found =
-            self.kernel(query, key).backward(inputs, floats(&saved.out), floats(&saved.row_sums), floats(&d_out));
+            self.kernel(query, key).backward(inputs, numbers(&saved.out), floats(&saved.row_sums), floats(&d_out));
         [(found.query, query), (found.key, key), (found.value, value)].map(|(g, shape)| Some(like(g, shape)))
     }
 }

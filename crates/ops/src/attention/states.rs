@@ -2,7 +2,7 @@
 
 use super::grouped::Groups;
 use super::{AttentionOptions, attention, bools};
-use crate::host::{self, HostOp, fused, like, quaternary, weights};
+use crate::host::{self, HostOp, fused, like, numbers, quaternary};
 use crate::linear;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, Device, Tensor};
@@ -72,8 +72,8 @@ impl HostOp<4> for HostStateAttention {
             d_model: of_states[2],
             padding: self.padding.as_deref(),
         };
-        let projections = kernels::Projections { key: weights(&key), value: weights(&value) };
-        (like(kernel.forward(host::floats(&query), weights(&states), projections), &query), ())
+        let projections = kernels::Projections { key: numbers(&key), value: numbers(&value) };
+        (like(kernel.forward(host::floats(&query), numbers(&states), projections), &query), ())
     }
 
     fn backward(self, (): (), _: FlexTensor, _: [bool; 4]) -> [Option<FlexTensor>; 4] {

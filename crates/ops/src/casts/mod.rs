@@ -1,8 +1,11 @@
 //! Casts to half precision that several products share.
 //!
+//! On a CPU kernels round as they read, but what the backward pass needs of inputs is kept rounded.
+//!
 //! On CubeCL each cast is a launch. So the input of queries, keys and values is cast once, and a weight is cast once for all passes of
 //! an optimizer step; after the step, the weights that it replaced are cast many at a time.
 
+mod kept;
 #[cfg(feature = "cube")]
 mod known;
 
@@ -12,6 +15,8 @@ use crate::graph::AnyFloat;
 #[cfg(feature = "cube")]
 use burn::tensor::Bool;
 use burn::tensor::{DType, Tensor};
+
+pub(crate) use kept::{kept_input, known, remember};
 
 /// Type that products have read a weight in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +81,7 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
+        kept::forget();
         #[cfg(feature = "cube")]
         known::end();
     }

@@ -4,7 +4,7 @@ use super::cross_entropy::{CrossEntropyOptions, LossSum, RowLosses, counted, row
 use super::linear_cross_entropy::{Unscaled, classes, scaled};
 use super::output_layer;
 use crate::graph::AnyFloat;
-use crate::host::{self, HostOp, floats, fused, like, quaternary, tensor, weights};
+use crate::host::{self, HostOp, floats, fused, like, numbers, quaternary, tensor};
 use crate::precision::lowered;
 use crate::{matmul, sum};
 use burn::backend::flex::FlexTensor;
@@ -100,13 +100,13 @@ impl HostOp<4> for LinearDistillation {
         let loss = LinearCrossEntropy { targets: &self.targets, classes, label_smoothing };
         let teacher = Teacher {
             x: floats(&states),
-            weight: weights(&layer),
+            weight: numbers(&layer),
             d: of_teacher,
             temperature: self.temperature as f32,
             weight_of_divergence: self.weight_of_divergence as f32,
         };
         let wanted = Wanted { x: wanted[0], weight: wanted[1], bias: false };
-        let found = distilled(&loss, &teacher, floats(&x), weights(&weight), d, wanted);
+        let found = distilled(&loss, &teacher, floats(&x), numbers(&weight), d, wanted);
         let gradients = [found.loss.x.map(|g| like(g, &x)), found.loss.weight.map(|g| like(g, &weight))];
         (tensor(vec![found.loss.sum as f32, found.divergence as f32], [2]), gradients)
     }

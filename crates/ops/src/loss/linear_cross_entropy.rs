@@ -2,7 +2,7 @@
 
 use super::cross_entropy::{CrossEntropyOptions, LossSum, counted, row_losses};
 use super::output_layer;
-use crate::host::{self, HostOp, binary, floats, fused, like, tensor, ternary, weights};
+use crate::host::{self, HostOp, binary, floats, fused, like, numbers, tensor, ternary};
 use crate::precision::lowered;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -86,7 +86,7 @@ impl LinearCrossEntropy {
         let (classes, d) = (weight.layout().shape()[0], weight.layout().shape()[1]);
         let kernel = kernels::LinearCrossEntropy { targets: &self.targets, classes, label_smoothing: self.smoothing };
         let wanted = kernels::Wanted { x: wants_x, weight: wants_weight, bias: wants_bias };
-        let loss = kernel.forward(floats(x), weights(weight), bias.map(floats), d, wanted);
+        let loss = kernel.forward(floats(x), numbers(weight), bias.map(floats), d, wanted);
         let gradients =
             [loss.x.map(|g| like(g, x)), loss.weight.map(|g| like(g, weight)), loss.bias.map(|g| tensor(g, [classes]))];
         (tensor(vec![loss.sum as f32], [1]), gradients)

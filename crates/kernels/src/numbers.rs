@@ -1,17 +1,18 @@
-//! Weights as they are held in memory: in f32, or in half precision, which takes half the bytes.
+//! Numbers as they are held in memory: in f32, or in half precision, which takes half the bytes.
 //!
-//! Kernels compute with a weight in half precision as with its numbers in f32: they widen it piece by piece while they
-//! run, so that a whole matrix in f32 never exists beside it.
+//! Kernels compute with numbers in half precision as with the same ones in f32: they widen them piece by piece while they
+//! run, so that a whole matrix in f32 never exists beside them.
 
+use crate::simd::simd_fn;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Matrix of weights in row-major order.
+/// Matrix in row-major order: a weight, or an input that is kept for the backward pass.
 #[derive(Clone, Copy, Debug)]
-pub enum Weight<'a> {
+pub enum Numbers<'a> {
     /// In f32.
     F32(&'a [f32]),
     /// In bfloat16.
@@ -30,7 +31,7 @@ const PIECE: usize = if cfg!(test) { 1 << 12 } else { 1 << 22 };
 pub(crate) const LEAST_ROWS: usize = 512;
 pub(crate) const LEAST_COLUMNS: usize = 128;
 
-impl<'a> Weight<'a> {
+impl<'a> Numbers<'a> {
     /// Number of elements.
     pub fn len(self) -> usize {
         match self {
@@ -59,6 +60,15 @@ impl<'a> Weight<'a> {
             Self::F32(numbers) => Self::F32(&numbers[elements]),
             Self::Bf16(numbers) => Self::Bf16(&numbers[elements]),
             Self::F16(numbers) => Self::F16(&numbers[elements]),
+        }
+    }
+
+    /// Writes all of them in f32 to `to`, which has the same length.
+    pub(crate) fn widen(self, to: &mut [f32]) {
+        match self {
+            Self::F32(numbers) => f32::widen(numbers, to),
+            Self::Bf16(numbers) => bf16::widen(numbers, to),
+            Self::F16(numbers) => f16::widen(numbers, to),
         }
     }
 
@@ -137,7 +147,16 @@ impl Widen for f32 {
 
 impl Widen for bf16 {
     fn widen(from: &[Self], to: &mut [f32]) {
-        from.convert_to_f32_slice(to);
+        assert_eq!(from.len(), to.len(), "a place for each number");
+        widen_bf16(from, to);
+    }
+}
+
+simd_fn! {
+    fn widen_bf16<S>(from: &[bf16], to: &mut [f32]) {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+        }
     }
 }
 
@@ -157,7 +176,7 @@ mod tests {
         let numbers = random(30 * 400, 1);
         let half: Vec<bf16> = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
         let rounded: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
-        let (full, half) = (Weight::F32(&numbers), Weight::Bf16(&half));
+        let (full, half) = (Numbers::F32(&numbers), Numbers::Bf16(&half));
         assert!(full.pieces(30, 1).eq(std::iter::once(0..30)) && half.pieces(30, 31).eq(std::iter::once(0..30)));
         assert!(matches!(full.rows(0..30, 400), Cow::Borrowed(_)));
         assert!(matches!(full.columns(0..400, 400), Cow::Borrowed(_)));
@@ -170,7 +189,7 @@ mod tests {
             let expected: Vec<f32> = rounded.chunks(400).flat_map(|row| &row[columns.clone()]).copied().collect();
             assert_eq!(half.columns(columns, 400), expected);
         }
-        assert_eq!(Weight::F16(&[]).pieces(0, 3).count(), 0);
+        assert_eq!(Numbers::F16(&[]).pieces(0, 3).count(), 0);
     }
 
     #[test]
