@@ -342,13 +342,13 @@ pub(crate) fn product_by(out: MatrixMut, a: Matrix, b: &Factor, scale: f32, thre
 }
 
 /// Computes `out = a · b`, or with `accumulate` `out += a · b`, on all threads, and returns `a` as it was rounded, `[rows, columns]`.
-/// Without autocast to bfloat16, and for a single row, it is not rounded. With `accumulate` every element of `out` must have been written.
+/// `None` if products are in f32, and for a single row or column, which is not rounded, or is packed otherwise. With `accumulate` every element of `out` must have been written.
 ///
 /// # Panics
 /// If the shapes do not fit, or rows of `a` are not contiguous or have gaps between them.
 #[allow(unsafe_code)]
 pub(crate) fn product_kept(out: MatrixMut, a: Matrix, b: Matrix, accumulate: bool) -> Option<Vec<bf16>> {
-    if precision() == Precision::Highest || out.rows < 2 || a.columns == 0 {
+    if precision() == Precision::Highest || out.rows < 2 || a.columns < 2 || out.columns == 0 {
         multiply(out, a, b, 1.0, Threads::All, accumulate);
         return None;
     }

@@ -48,6 +48,8 @@ fn what_is_kept_gives_the_same_gradients(x: &[f32], weight: &[f32], [rows, d_in,
     }
     let (one, kept) = linear::forward_kept(&x[..d_in], Numbers::F32(weight), None, d_in, d_out);
     assert!(kept.is_none() && one.len() == d_out, "a row is not rounded");
+    let (_, kept) = linear::forward_kept(&x[..rows], Numbers::F32(&weight[..d_out]), None, 1, d_out);
+    assert!(kept.is_none(), "a column is not kept");
     let (y, kept) = gelu_kept(x);
     assert_eq!((y, kept), (gelu(x), rounded(x)));
     let mut gradients = [vec![1.0; rows * d_in], vec![1.0; rows * d_in]];

@@ -9,9 +9,8 @@
 //! the instruction requires them. A tile of 8 × 48 sums stays in 24 registers: 3 lines of `b` and 8 broadcast pairs of
 //! `a` are 11 loads for 24 instructions, and Zen 4 starts one of either per cycle.
 //!
-//! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. If an element is used
-//! in only 64 multiplications, as in attention, rounding takes 13 to 19 % of the time; in a layer's product it takes 1
-//! to 6 %.
+//! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. Packing reads memory more slowly than
+//! tiles are computed, so what several products read is packed once ([`Packed`]), and what the backward pass will read is kept rounded.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod operand;
@@ -43,7 +42,7 @@ pub(crate) fn available() -> bool {
 /// # Safety
 /// Every element of the three matrices lies inside memory that is valid for the whole call. Nothing else uses the
 /// memory of `out` meanwhile, and nothing writes that of `a` and `b`. Rows of `out` do not overlap; with `accumulate`
-/// all of its elements are initialised.
+/// all of its elements are initialised. `kept` has room for all of `a`, and nothing else uses it.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn product(p: &Product) {
     assert!(available(), "no AVX512-BF16 here for {p:?}");

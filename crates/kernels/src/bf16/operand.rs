@@ -103,7 +103,8 @@ pub(crate) struct Product<'a> {
     pub(crate) out_stride: usize,
     pub(crate) a: Operand,
     pub(crate) b: Right<'a>,
-    /// Memory for `a` as it is rounded, row after row, if it is wanted. Rows of `a` must be contiguous then.
+    /// Memory for `a` as it is rounded, row after row, if it is wanted. `a` must have contiguous rows of more than one element then,
+    /// or nothing is written.
     pub(crate) kept: Option<*mut bf16>,
     pub(crate) scale: f32,
     pub(crate) accumulate: bool,
