@@ -6,7 +6,7 @@
 mod one_query;
 mod states;
 
-use crate::matrix::{Factor, Matrix, MatrixMut, Threads, add_product, product_by};
+use crate::matrix::{Matrix, MatrixMut, RightFactor, Threads, add_product, product_by};
 use crate::numbers::Numbers;
 use crate::random::kept;
 use crate::simd::{LANES, exp, halve, max_of, simd_fn, sum_by};
@@ -215,23 +215,24 @@ impl<'a> Head<'a> {
         (sequence * time + start) * a.width() + head * a.d_head
     }
 
-    /// Returns this head of keys or values as the columns of a factor, for products with each tile of `queries`.
-    fn columns<'s>(&self, data: Numbers<'s>, queries: usize) -> Factor<'s> {
+    /// Returns a factor whose columns are this head's keys or values, for products with each tile of `queries`.
+    fn columns<'s>(&self, data: Numbers<'s>, queries: usize) -> RightFactor<'s> {
         let columns = self.keys(data).transposed();
         if queries > TILE { columns.shared() } else { columns }
     }
 
-    /// As [`columns`](Self::columns), as its rows.
-    fn factor<'s>(&self, data: Numbers<'s>, queries: usize) -> Factor<'s> {
+    /// Returns a factor whose rows are this head's keys or values, for products with each tile of `queries`.
+    fn factor<'s>(&self, data: Numbers<'s>, queries: usize) -> RightFactor<'s> {
         let rows = self.keys(data);
         // A causal tile sees some of the rows.
         if queries > TILE && !self.attention.causal { rows.shared() } else { rows }
     }
 
-    fn keys<'s>(&self, data: Numbers<'s>) -> Factor<'s> {
+    /// Returns this head's keys or values, `[keys, d_head]`.
+    fn keys<'s>(&self, data: Numbers<'s>) -> RightFactor<'s> {
         let a = &self.attention;
         let first = self.first_element(a.keys, 0);
-        Factor::new(data.slice(first..data.len()), a.keys, a.d_head, a.width())
+        RightFactor::new(data.slice(first..data.len()), a.keys, a.d_head, a.width())
     }
 
     /// Returns rows of this head in f32, `[count, d_head]`.

@@ -1,7 +1,7 @@
 //! Linear maps.
 
 use crate::few_rows;
-use crate::matrix::{Factor, Matrix, MatrixMut, Threads, add_product, product, product_by, product_kept};
+use crate::matrix::{Matrix, MatrixMut, RightFactor, Threads, add_product, product, product_by, product_kept};
 use crate::norm::column_sums;
 use crate::numbers::{LEAST_COLUMNS, LEAST_ROWS, Numbers};
 use crate::vector::{assume_written, written};
@@ -112,7 +112,7 @@ pub fn backward_x(dy: &[f32], weight: Numbers, d_in: usize, d_out: usize) -> Vec
 pub fn backward_weight(dy: &[f32], x: Numbers, d_in: usize, d_out: usize) -> Vec<f32> {
     let rows = rows(dy, d_out);
     assert_eq!(x.len(), rows * d_in, "the input is [rows, d_in]");
-    let (dy, x) = (Matrix::new(dy, rows, d_out).transposed(), Factor::new(x, rows, d_in, d_in));
+    let (dy, x) = (Matrix::new(dy, rows, d_out).transposed(), RightFactor::new(x, rows, d_in, d_in));
     // SAFETY: a product writes all of its output.
     unsafe {
         written(d_out * d_in, |out| product_by(MatrixMut::unwritten(out, d_out, d_in), dy, &x, 1.0, Threads::All))

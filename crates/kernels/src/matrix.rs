@@ -248,7 +248,7 @@ impl<'a> MatrixMut<'a> {
 
 /// Right factor of products.
 #[derive(Debug)]
-pub(crate) enum Factor<'a> {
+pub(crate) enum RightFactor<'a> {
     /// As it lies in memory.
     Plain(Matrix<'a>),
     /// As it lies in memory, rounded before.
@@ -259,7 +259,7 @@ pub(crate) enum Factor<'a> {
     Packed(Packed),
 }
 
-impl<'a> Factor<'a> {
+impl<'a> RightFactor<'a> {
     /// Makes a factor of rows of `columns` contiguous numbers, `row_stride` apart.
     ///
     /// # Panics
@@ -275,6 +275,10 @@ impl<'a> Factor<'a> {
         }
     }
 
+    /// Returns the transposed factor.
+    ///
+    /// # Panics
+    /// If it is packed.
     pub(crate) fn transposed(self) -> Self {
         match self {
             Self::Plain(matrix) => Self::Plain(matrix.transposed()),
@@ -322,19 +326,19 @@ pub fn product(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Thread
 ///
 /// # Panics
 /// If there are fewer, or only some of the rows of a factor that is packed are needed.
-pub(crate) fn product_by(out: MatrixMut, a: Matrix, b: &Factor, scale: f32, threads: Threads) {
+pub(crate) fn product_by(out: MatrixMut, a: Matrix, b: &RightFactor, scale: f32, threads: Threads) {
     let (rows, columns) = (a.columns, out.columns);
     match b {
-        Factor::Plain(b) => product(out, a, b.first(rows, columns), scale, threads),
-        Factor::Copied(b, width) => product(out, a, Matrix::strided(b, rows, columns, *width), scale, threads),
-        Factor::Packed(b) => {
+        RightFactor::Plain(b) => product(out, a, b.first(rows, columns), scale, threads),
+        RightFactor::Copied(b, width) => product(out, a, Matrix::strided(b, rows, columns, *width), scale, threads),
+        RightFactor::Packed(b) => {
             assert!(b.holds(rows, columns), "{rows} rows and {columns} columns of {b:?}");
             multiply_in_bf16(out, a, Right::Packed(b), None, scale, threads, false);
         }
-        Factor::Rounded(b) if precision() == Precision::Medium => {
+        RightFactor::Rounded(b) if precision() == Precision::Medium => {
             multiply_in_bf16(out, a, Right::Plain(b.first(rows, columns).operand()), None, scale, threads, false);
         }
-        Factor::Rounded(b) => {
+        RightFactor::Rounded(b) => {
             let b = b.first(rows, columns);
             product(out, a, Matrix::new(&b.widened(), rows, columns), scale, threads);
         }
@@ -342,7 +346,7 @@ pub(crate) fn product_by(out: MatrixMut, a: Matrix, b: &Factor, scale: f32, thre
 }
 
 /// Computes `out = a · b`, or with `accumulate` `out += a · b`, on all threads, and returns `a` as it was rounded, `[rows, columns]`.
-/// `None` if products are in f32, and for a single row or column, which is not rounded, or is packed otherwise. With `accumulate` every element of `out` must have been written.
+/// `None` if it was not rounded row by row: products are in f32, or `a` is a single row or column. With `accumulate` every element of `out` must have been written.
 ///
 /// # Panics
 /// If the shapes do not fit, or rows of `a` are not contiguous or have gaps between them.

@@ -21,7 +21,8 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use undertone_kernels::activation as kernels;
 
 /// Exact GELU, `x · Φ(x)` with Φ from the error function (not the tanh approximation), as in Whisper. Its gradient is
-/// exact too, `Φ(x) + x φ(x)`; on most backends Burn uses that of the approximation, which is off by up to 9e-4.
+/// exact too, `Φ(x) + x φ(x)`; on most backends Burn uses that of the approximation, which is off by up to 9e-4. Where a CPU multiplies in
+/// bf16, it is the gradient at the input rounded to bf16, which is what is kept of it.
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     #[cfg(feature = "tch")]
     if Backing::of(&x.device()) == Backing::LibTorch {

@@ -88,7 +88,9 @@ impl Packed {
 /// Right operand of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Right<'a> {
+    /// As it lies in memory.
     Plain(Operand),
+    /// Packed before.
     Packed(&'a Packed),
 }
 

@@ -3,6 +3,7 @@
 
 use super::operand::{LANES, Line, Product, Right};
 use super::pack::{Kept, mask, pack_strips, steps, stride};
+use crate::pool;
 use rayon::prelude::*;
 use std::arch::x86_64::*;
 use std::array;
@@ -63,6 +64,7 @@ impl Strips {
 }
 
 impl Block {
+    /// Returns the block of these rows and columns.
     fn part(self, rows: &Range<usize>, columns: &Range<usize>) -> Self {
         let first = self.first.wrapping_add(rows.start * self.stride + columns.start);
         Self { first, rows: rows.len(), columns: columns.len(), ..self }
@@ -78,9 +80,8 @@ pub(super) unsafe fn product(p: &Product) {
             unsafe { p.out.wrapping_add(row * p.out_stride).write_bytes(0, p.columns) };
         }
     } else if p.parallel && p.rows * p.columns * p.depth >= WORTH_THREADS {
-        // The steps within start faster on one of the pool's threads.
         // SAFETY: the caller guarantees it.
-        rayon::scope(|_| unsafe { blocks(p) });
+        pool::within(|| unsafe { blocks(p) });
     } else {
         // SAFETY: as above.
         unsafe { blocks(&Product { parallel: false, ..*p }) };
