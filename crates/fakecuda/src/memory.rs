@@ -32,6 +32,26 @@ pub enum Reads {
     Real,
 }
 
+impl Reads {
+    /// Writes what a read of `bytes` bytes at `from` returns.
+    ///
+    /// # Safety
+    /// Both ranges are the caller's.
+    unsafe fn write(self, to: *mut u8, from: *const u8, bytes: usize) {
+        // SAFETY: as the caller ensures.
+        unsafe {
+            match self {
+                Self::Real => std::ptr::copy(from, to, bytes),
+                Self::Ones if STEP_NUMBERS.contains(&bytes) => {
+                    let one = 1.0_f32.to_ne_bytes();
+                    (0..bytes).for_each(|at| *to.add(at) = one[at % one.len()]);
+                }
+                Self::Zeros | Self::Ones => std::ptr::write_bytes(to, 0, bytes),
+            }
+        }
+    }
+}
+
 impl FromStr for Reads {
     type Err = ();
 
@@ -168,17 +188,7 @@ impl Driver {
     fn read(&self, to: *mut u8, from: DevicePointer, bytes: usize) {
         let reads = if self.computer.is_some() { Reads::Real } else { self.reads };
         // SAFETY: the caller checked the range, and the program owns `bytes` at `to`.
-        unsafe {
-            match reads {
-                Reads::Real => std::ptr::copy(from as *const u8, to, bytes),
-                Reads::Zeros => std::ptr::write_bytes(to, 0, bytes),
-                Reads::Ones if !STEP_NUMBERS.contains(&bytes) => std::ptr::write_bytes(to, 0, bytes),
-                Reads::Ones => {
-                    let one = 1.0_f32.to_ne_bytes();
-                    (0..bytes).for_each(|at| *to.add(at) = one[at % one.len()]);
-                }
-            }
-        }
+        unsafe { reads.write(to, from as *const u8, bytes) }
     }
 
     fn copy_on_device(
@@ -423,4 +433,29 @@ extern "C" fn cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: Handle) -> Status 
     // SAFETY: the caller's description outlives the call.
     let copy = unsafe { &*copy };
     status(driver().copy_2d(copy, stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what a read of that many bytes, all of them 7, returns.
+    fn read(reads: &str, bytes: usize) -> Vec<u8> {
+        let (from, mut to) = (vec![7; bytes], vec![9; bytes]);
+        let reads: Reads = reads.parse().expect("a name");
+        // SAFETY: both vectors have as many bytes.
+        unsafe { reads.write(to.as_mut_ptr(), from.as_ptr(), bytes) };
+        to
+    }
+
+    #[test]
+    fn only_numbers_of_a_step_are_read_as_ones() {
+        let ones = |numbers: usize| 1.0_f32.to_ne_bytes().repeat(numbers);
+        assert_eq!([read("ones", 20), read("ones", 24)], [ones(5), ones(6)]);
+        for bytes in [4, 16, 28, 4096] {
+            assert_eq!(read("ones", bytes), vec![0; bytes], "{bytes} bytes");
+        }
+        assert_eq!([read("zeros", 20), read("real", 20)], [vec![0; 20], vec![7; 20]]);
+        assert!("one".parse::<Reads>().is_err());
+    }
 }

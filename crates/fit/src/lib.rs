@@ -29,7 +29,7 @@ mod workload;
 pub use advice::{MemoryAdvice, RunSettings};
 pub use execution::Execution;
 pub use footprint::Footprint;
-pub use preset::{DevicePreset, Preset, PresetContext, PresetModel, PresetSettings, PresetSplit};
+pub use preset::{DevicePreset, Preset, PresetContext, PresetModel, PresetSettings, PresetSplit, usable_bytes};
 pub use rates::{RateError, RateOptions, RateSearch, RateTrial, search_rates};
 pub use trained::TrainedPart;
 pub use workload::{BatchSize, Workload, note_workload};

@@ -6,9 +6,10 @@
 //! samples. `cargo xtask tune` measures instead, and `tune --grow` uses more samples if there is room.
 //!
 //! **The batches are computed, not measured**: the largest of 16, 8, 4, 2 and 1 that fits into nine tenths of the card
-//! according to [`Footprint`], with the trained part (the whole model, a part, or adapters) in f32, full windows and
-//! the longest texts (for text encoders the maximum that heads allow, or 512 tokens), and on a GPU 0.7 GB for its
-//! driver and kernels.
+//! according to [`Footprint`], with the trained part (the whole model, a part, or adapters) in f32, products in the
+//! type of the card or the one you configure, full windows and the longest texts (for text encoders the maximum that
+//! heads allow, or 512 tokens), and on a GPU 0.7 GB for its driver and kernels. A card that you name is used through
+//! CUDA unless `device` says otherwise.
 
 use crate::execution::Execution;
 use crate::footprint::Footprint;
@@ -56,25 +57,43 @@ const FEW: usize = 4;
 impl Card {
     /// Returns the largest batch that divides the samples of an optimizer step by a power of two, 0 if not even one
     /// sample fits; and whether it needs activation checkpointing.
-    fn fits(&self, model: &Footprint, effective: usize) -> (usize, bool) {
-        let (kept, again) = (self.largest(model, effective, false), self.largest(model, effective, true));
+    fn fits(&self, model: &Footprint, effective: usize, execution: &Execution) -> (usize, bool) {
+        let of = |checkpointed| self.largest(model, effective, &Execution { checkpointed, ..*execution });
+        let (kept, again) = (of(false), of(true));
         if kept < FEW && again > kept { (again, true) } else { (kept, false) }
     }
 
-    fn largest(&self, model: &Footprint, effective: usize, checkpointed: bool) -> usize {
-        // With products in half precision all other tensors remain in f32.
-        let execution = if self.driver.is_empty() { Execution::CPU } else { Execution::ACCELERATOR };
-        let execution = Execution { checkpointed, ..execution }.with_memory(Some(self.gigabytes * 1_000_000_000));
+    /// Returns the execution on this card through the backend of `device`, with products in `compute`.
+    fn execution(&self, device: DeviceSpec, compute: Compute) -> Execution {
+        let cuda = !matches!(device, DeviceSpec::Wgpu(_) | DeviceSpec::TchCpu | DeviceSpec::TchCuda(_));
+        let execution = match device {
+            _ if self.driver.is_empty() => Execution::CPU,
+            DeviceSpec::TchCpu | DeviceSpec::TchCuda(_) => Execution::COMPOSED,
+            _ => Execution::GPU,
+        };
+        let rounds = !self.driver.is_empty() && cuda && matches!(compute, Compute::Bf16 | Compute::F16);
+        let execution = if rounds { execution.in_half() } else { execution };
+        execution.with_memory(Some(self.gigabytes * 1_000_000_000))
+    }
+
+    fn largest(&self, model: &Footprint, effective: usize, execution: &Execution) -> usize {
         let splits = std::iter::successors(Some(effective), |batch| (batch % 2 == 0).then_some(batch / 2));
-        let fits = |batch: &usize| model.bytes(*batch, effective / batch, &execution) <= self.usable();
+        let fits = |batch: &usize| model.bytes(*batch, effective / batch, execution) <= self.usable();
         splits.filter(|batch| *batch > 0).find(fits).unwrap_or(0)
     }
 
     /// Returns the memory that a run may use, in bytes.
     fn usable(&self) -> u64 {
-        let driver = if self.driver.is_empty() { 0 } else { 700_000_000 };
-        self.gigabytes * 900_000_000 - driver
+        match self.driver.is_empty() {
+            true => self.gigabytes * 900_000_000,
+            false => usable_bytes(self.gigabytes * 1_000_000_000),
+        }
     }
+}
+
+/// Returns the bytes that a run may use of a GPU's memory: nine tenths, without 0.7 GB for its driver and kernels.
+pub fn usable_bytes(memory: u64) -> u64 {
+    (memory / 10 * 9).saturating_sub(700_000_000)
 }
 
 /// Known devices. The memory of a CPU is half of a laptop's.
@@ -171,6 +190,8 @@ pub struct PresetModel<'a> {
 pub struct PresetContext<'a> {
     /// Device of the experiment.
     pub device: DeviceSpec,
+    /// Type of products that the user has set, if not [`Compute::Auto`].
+    pub compute: Option<Compute>,
     /// Key of batch size or accumulation that the user has set. The two belong together: if one is set, both stay.
     pub given: Option<&'a str>,
     /// Samples per optimizer step if neither is set.
@@ -222,8 +243,11 @@ impl DevicePreset {
             Self::Card(index) => Ok((&CARDS[index], "as asked for".to_owned())),
             Self::Auto => of_device(context.device),
         };
+        // `auto` is the backend that this build prefers; a card that is named may be elsewhere.
+        let in_use = || context.device.resolve().ok().and_then(|device| DeviceSpec::of(&device));
+        let device = if self == Self::Auto { in_use().unwrap_or(context.device) } else { context.device };
         Some(match found {
-            Ok((card, why)) => chosen(card, &why, model, context),
+            Ok((card, why)) => chosen(card, &why, model, &PresetContext { device, ..*context }),
             Err(why) => Preset { settings: None, reason: format!("device preset: none is used, {why}") },
         })
     }
@@ -252,15 +276,16 @@ fn chosen(card: &Card, why: &str, model: &PresetModel, context: &PresetContext) 
 /// Returns the split of an optimizer step for a model, and a sentence about it.
 fn split(card: &Card, model: &Footprint, like: &str, context: &PresetContext) -> (PresetSplit, String) {
     let effective = context.effective;
+    let execution = card.execution(context.device, context.compute.unwrap_or(card.compute));
     let most = std::iter::successors(Some(effective), |batch| Some(2 * batch)).take_while(|batch| *batch <= MOST);
-    let most = most.filter(|batch| card.largest(model, *batch, false) == *batch).last().unwrap_or(effective);
+    let most = most.filter(|batch| card.largest(model, *batch, &execution) == *batch).last().unwrap_or(effective);
     if let (Some(rule), true) = (context.rate_rule, most > effective) {
         let said =
             format!("batch {most} for {like}, instead of {effective}: learning rates follow by `lr_scaling: {rule}`");
         let base_batch = Some(effective);
         return (PresetSplit { batch_size: most, accumulation: 1, checkpointed: false, base_batch }, said);
     }
-    let (fits, checkpointed) = card.fits(model, effective);
+    let (fits, checkpointed) = card.fits(model, effective, &execution);
     let batch_size = fits.max(1);
     let accumulation = effective / batch_size;
     let again = if checkpointed { ", blocks run again in the backward pass" } else { "" };

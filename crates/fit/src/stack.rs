@@ -1,7 +1,7 @@
 //! Blocks of an encoder or a decoder, as far as they affect memory.
 
 use crate::execution::Execution;
-use undertone_ops::Kernels;
+use undertone_ops::Implementation;
 
 /// Blocks of the encoder or of the decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,34 +55,43 @@ impl Stack {
         self.layers * self.maps().iter().map(|map| map.count * map.d_in * map.d_out).sum::<u64>()
     }
 
-    /// Returns the elements kept by all blocks. With a `memory` of that many positions each block has cross-attention.
+    /// Returns the bytes kept by all blocks. With a `memory` of that many positions each block has cross-attention.
     pub fn kept(&self, memory: u64, execution: &Execution) -> u128 {
         let [layers, width, ffn, positions] = [self.layers, self.width, self.ffn, self.positions].map(u128::from);
         let (row, keys) = (width * positions, u128::from(self.keys) * positions);
         // Residual stream and its norm, queries, keys, values and the attention output; stream and norm again; then the
         // wide layer before and after its GELU. Cross-attention adds stream, norm, queries and attention output.
         // Of shared keys and values fewer are kept, unless the attention is causal, and the attention output in two orders.
-        let fused = match (self.keys < self.width, memory > 0) {
+        let all = match (self.keys < self.width, memory > 0) {
             (false, false) => 8 * row,
             (false, true) => 12 * row,
             (true, false) => 7 * row + 2 * keys,
             (true, true) => 13 * row,
         };
-        let fused = fused + 2 * ffn * positions;
+        // In half precision, too, residual streams stay in f32, and on CubeCL attention outputs, which have a copy for their maps.
+        let streams = if memory > 0 { 3 } else { 2 };
+        let copied = match execution.implementation {
+            Implementation::Cube if execution.is_half() => (streams - 1) * row,
+            _ => 0,
+        };
+        let full = streams * row + copied;
+        let block = 4 * full + u128::from(execution.element_bytes) * (all - streams * row + 2 * ffn * positions);
         // Stream, norm and the wide layer twice; then stream, norm, values and gates, and what the convolution, its norm,
         // SiLU and the last map take.
         let conformer = if self.conformer { 10 * row + 2 * ffn * positions } else { 0 };
         // A composed norm keeps its input centred, squared and scaled.
-        let unfused = match execution.kernels {
-            Kernels::Composed if self.conformer => 15 * row,
-            Kernels::Composed => 6 * row,
-            Kernels::Fused => 0,
+        let unfused = match execution.implementation {
+            Implementation::Composed if self.conformer => 15 * row,
+            Implementation::Composed => 6 * row,
+            Implementation::Host | Implementation::Cube => 0,
         };
-        // In half precision these stay in f32: the residual stream and the attention output, which has a copy for its map, and the wide layer
-        // before its GELU.
-        let wider = if execution.element_bytes < 4 { 4 * row + ffn * positions } else { 0 };
-        let block = fused + conformer + unfused + wider;
-        if execution.checkpointed { layers * row + block } else { layers * block }
+        let block = block + 4 * (conformer + unfused);
+        if execution.checkpointed { 4 * layers * row + block } else { layers * block }
+    }
+
+    /// Returns the bytes of the gradients of a wide feed-forward layer that exist at the same time.
+    pub fn gradients(&self, execution: &Execution) -> u64 {
+        4 * execution.fitted().gradients * self.ffn * self.positions
     }
 }
 
@@ -150,7 +159,7 @@ mod tests {
         let bytes = |change: fn(&mut WhisperConfig)| {
             let mut config = WhisperConfig { vocab_size: 50_000, d_model: 384, encoder_ffn_dim: 1536, ..compact() };
             change(&mut config);
-            Footprint::whisper(&config).bytes(4, 4, &Execution::ACCELERATOR)
+            Footprint::whisper(&config).bytes(4, 4, &Execution::GPU)
         };
         let all = bytes(|_| ());
         assert!(bytes(|c| c.encoder_block = EncoderBlock::Transformer) < all);

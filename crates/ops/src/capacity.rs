@@ -1,5 +1,8 @@
-//! Memory of a device.
+//! Memory of a device, and what training passes keep in it.
 
+use crate::device::Backing;
+use crate::host::fused;
+use crate::precision::Compute;
 #[cfg(feature = "cube")]
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
@@ -35,6 +38,39 @@ impl Capacity {
     }
 }
 
+/// Implementation of operations on a device, as far as it affects memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Implementation {
+    /// Undertone's kernels on a CPU.
+    Host,
+    /// Undertone's kernels on CubeCL: CUDA, Vulkan, Metal.
+    Cube,
+    /// Compositions of a backend's operations: LibTorch, or a CPU with [`Kernels::Composed`](crate::Kernels::Composed).
+    Composed,
+}
+
+impl Implementation {
+    /// Returns the implementation on `device`.
+    pub fn of(device: &Device) -> Self {
+        match Backing::of(device) {
+            Backing::Cuda | Backing::Cube => Self::Cube,
+            _ if fused(device) => Self::Host,
+            _ => Self::Composed,
+        }
+    }
+}
+
+/// Bytes per element of tensors that only products read, such as the inputs of linear maps, while they are kept for a backward pass with
+/// products in `compute`: 2 on CUDA and CPUs that multiply half precision, and otherwise 4.
+pub fn kept_bytes(device: &Device, compute: Compute) -> u64 {
+    let rounds = match (Backing::of(device), compute.on(device)) {
+        (Backing::Cuda, Compute::Bf16 | Compute::F16) => true,
+        (Backing::Flex, Compute::Bf16) => fused(device),
+        _ => false,
+    };
+    if rounds { 2 } else { 4 }
+}
+
 /// Bytes of shared memory of a cube; `None` off CubeCL.
 #[cfg(feature = "cube")]
 pub(crate) fn shared_memory(device: &Device) -> Option<usize> {
@@ -55,6 +91,15 @@ mod tests {
     use super::*;
     use crate::runs_ahead;
     use crate::testing::device;
+
+    #[test]
+    fn only_half_precision_is_kept_in_half_precision() {
+        let device = device();
+        assert_eq!([Compute::F32, Compute::Tf32].map(|compute| kept_bytes(&device, compute)), [4, 4]);
+        let halves = Compute::Bf16.on(&device) == Compute::Bf16;
+        let keeps = matches!(Backing::of(&device), Backing::Flex | Backing::Cuda);
+        assert_eq!(kept_bytes(&device.autodiff(), Compute::Bf16), if halves && keeps { 2 } else { 4 });
+    }
 
     #[test]
     fn an_accelerator_says_how_large_a_tensor_may_be() {

@@ -77,7 +77,7 @@ mod testing;
 
 pub use activation::{dropout, gelu, residual_dropout};
 pub use attention::{AttentionOptions, attention, prefers_states, scores_at_once, state_attention};
-pub use capacity::Capacity;
+pub use capacity::{Capacity, Implementation, kept_bytes};
 pub use casts::{CastType, cast_weights, forget_cast};
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;

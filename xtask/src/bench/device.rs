@@ -10,13 +10,15 @@ use clap::builder::RangedU64ValueParser;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Instant;
+use undertone::fit::{Execution, Footprint, TrainedPart, usable_bytes};
 use undertone::model::adapters::Gates;
 use undertone::model::backbone::{BackboneInput, BoxedBackbone};
 use undertone::model::router::{GateKind, RouterConfig};
 use undertone::model::whisper::{Whisper, WhisperConfig};
-use undertone::ops::{Compute, DeviceSpec, LaunchCounter, waits};
+use undertone::ops::{Capacity, Compute, DeviceSpec, LaunchCounter, waits};
 use undertone::phases::config::RoutingWeights;
 use undertone::phases::run::{TaskModel, routing_sums, routing_terms, task_vectors};
 use undertone::tasks::HeadConfig;
@@ -36,9 +38,9 @@ pub struct Args {
     /// counted on drivers that compute on the CPU
     #[arg(long)]
     narrow: bool,
-    /// Clips that fill the model's window
-    #[arg(long, default_value = "4", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    batch: usize,
+    /// Clips that fill the model's window; or `fit`, the largest of 16, 8, 4, 2 and 1 that fits by the memory model
+    #[arg(long, default_value = "4")]
+    batch: Batch,
     /// Tokens of each clip
     #[arg(long, default_value = "32", value_parser = RangedU64ValueParser::<usize>::new().range(1..=128))]
     tokens: usize,
@@ -68,6 +70,50 @@ pub struct Args {
 
 const WARM_UPS: usize = 3;
 
+/// Number of clips in a batch.
+#[derive(Clone, Copy, Debug)]
+enum Batch {
+    Of(usize),
+    Fit,
+}
+
+impl FromStr for Batch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("fit", _) => Ok(Self::Fit),
+            (_, Ok(batch)) if batch > 0 => Ok(Self::Of(batch)),
+            _ => Err("it is a number above 0, or fit".to_owned()),
+        }
+    }
+}
+
+/// The memory model of these steps.
+struct Modelled {
+    footprint: Footprint,
+    execution: Execution,
+}
+
+impl Modelled {
+    fn new(args: &Args, config: &WhisperConfig, device: &Device) -> Self {
+        let trained = match args.lora {
+            0 => TrainedPart::All,
+            rank => TrainedPart::Adapters(vec![adapter(rank).into(); args.adapters]),
+        };
+        let footprint = Footprint::whisper(config).on(config.max_source_positions, args.tokens);
+        Self { footprint: footprint.training_part(&trained), execution: Execution::on(device, args.compute) }
+    }
+
+    /// Returns the largest batch that a preset would take on this device; 16 if its memory is unknown.
+    fn largest(&self, accumulation: usize, device: &Device) -> usize {
+        let fits = Capacity::of(device)
+            .total
+            .map_or(16, |bytes| self.footprint.largest_batch(usable_bytes(bytes), accumulation, &self.execution));
+        [16, 8, 4, 2, 1].into_iter().find(|batch| *batch <= fits).unwrap_or(0)
+    }
+}
+
 fn compute(name: &str) -> Result<Compute, String> {
     serde_json::from_value(json!(name)).map_err(|_| "it is f32, tf32, bf16 or f16".to_owned())
 }
@@ -91,13 +137,23 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let config = if args.narrow { narrow(args.size.config()) } else { args.size.config() };
     undertone::ops::seed(0);
     let model = config.init(&device);
-    let numbers = args.batch * config.num_mel_bins * config.max_frames();
+    let modelled = Modelled::new(args, &config, &device);
+    let batch = match args.batch {
+        Batch::Of(batch) => batch,
+        Batch::Fit => modelled.largest(args.accumulation, &device),
+    };
+    if batch == 0 {
+        return Err(Failure::BadInput("by the memory model not even one clip fits this device".into()));
+    }
+    let modelled_bytes = modelled.footprint.bytes(batch, args.accumulation, &modelled.execution);
+    let numbers = batch * config.num_mel_bins * config.max_frames();
     let counting = Counting {
         mel: (0..numbers).map(|i| (i * 37 % 1000) as f32 / 500.0 - 1.0).collect(),
-        shape: [args.batch, args.tokens],
+        shape: [batch, args.tokens],
         features: [config.num_mel_bins, config.max_frames()],
         words: config.vocab_size.min(50_000),
         device: device.clone(),
+        modelled_bytes,
         seen: Mutex::new(Seen { counter, moments: Vec::new(), uploads: Vec::new() }),
     };
     if args.adapters > 1 {
@@ -159,12 +215,15 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
         .collect();
     let mib = |bytes: u64| (bytes as f64 / 1_048_576.0).round();
     let usage = device.memory_pool_usage();
+    let (batch, modelled_bytes) =
+        (learner.objective().0.counting().shape[0], learner.objective().0.counting().modelled_bytes);
     let line = json!({
-        "size": name(args.size), "narrow": args.narrow, "batch": args.batch, "tokens": args.tokens, "compute": args.compute.on(&device).to_string(),
+        "size": name(args.size), "narrow": args.narrow, "batch": batch, "tokens": args.tokens, "compute": args.compute.on(&device).to_string(),
         "lora": args.lora, "adapters": args.adapters, "accumulation": args.accumulation, "device": spec.to_string(),
         "kernels_per_step": per_step(kernels.values().sum()),
         "waits_per_step": per_step((after.waits - counted[0].waits) as usize),
         "reserved_mib": usage.map(|usage| mib(usage.bytes_reserved)),
+        "modelled_mib": mib(modelled_bytes),
         "seconds_per_step": rounded(median(&seconds), 3),
         "upload_seconds": rounded(median(uploads), 5),
         "most_launched": most.into_iter().map(|(kernel, count)| json!([kernel, count])).collect::<Vec<_>>(),
@@ -188,6 +247,8 @@ struct Counting {
     mel: Vec<f32>,
     words: usize,
     device: Device,
+    /// Memory that the model expects, in bytes.
+    modelled_bytes: u64,
     seen: Mutex<Seen>,
 }
 

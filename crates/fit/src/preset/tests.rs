@@ -6,19 +6,20 @@ fn every_batch_is_the_largest_that_fits_its_card() {
     // checkpointing, and with it.
     #[rustfmt::skip]
     let table = [
-        ("cpu", [16, 8, 0, 0, 0, 0, 16, 8, 8, 0], [16, 16, 4, 0, 0, 0, 16, 16, 16, 0]),
-        ("rtx-5060", [8, 4, 0, 0, 0, 0, 16, 8, 4, 0], [16, 16, 0, 0, 0, 0, 16, 16, 16, 0]),
-        ("t4", [16, 16, 2, 0, 0, 0, 16, 16, 16, 4], [16, 16, 16, 0, 0, 0, 16, 16, 16, 16]),
-        ("rtx-4080", [16, 16, 2, 0, 0, 0, 16, 16, 16, 4], [16, 16, 16, 0, 0, 0, 16, 16, 16, 16]),
-        ("rtx-4090", [16, 16, 4, 0, 0, 0, 16, 16, 16, 8], [16, 16, 16, 2, 0, 1, 16, 16, 16, 16]),
-        ("a100-40", [16, 16, 16, 2, 0, 2, 16, 16, 16, 16], [16, 16, 16, 16, 0, 16, 16, 16, 16, 16]),
-        ("a100-80", [16, 16, 16, 8, 4, 8, 16, 16, 16, 16], [16, 16, 16, 16, 16, 16, 16, 16, 16, 16]),
-        ("h100-80", [16, 16, 16, 8, 4, 8, 16, 16, 16, 16], [16, 16, 16, 16, 16, 16, 16, 16, 16, 16]),
-        ("h200", [16, 16, 16, 16, 8, 16, 16, 16, 16, 16], [16, 16, 16, 16, 16, 16, 16, 16, 16, 16]),
+        ("cpu", [16, 8, 1, 0, 0, 0, 16, 16, 8, 0], [16, 16, 4, 0, 0, 0, 16, 16, 16, 0]),
+        ("rtx-5060", [16, 8, 0, 0, 0, 0, 16, 16, 16, 0], [16, 16, 2, 0, 0, 0, 16, 16, 16, 0]),
+        ("t4", [16, 16, 4, 0, 0, 0, 16, 16, 16, 8], [16, 16, 16, 0, 0, 0, 16, 16, 16, 16]),
+        ("rtx-4080", [16, 16, 4, 0, 0, 0, 16, 16, 16, 8], [16, 16, 16, 0, 0, 0, 16, 16, 16, 16]),
+        ("rtx-4090", [16, 16, 8, 1, 0, 0, 16, 16, 16, 16], [16, 16, 16, 16, 0, 0, 16, 16, 16, 16]),
+        ("a100-40", [16, 16, 16, 4, 0, 4, 16, 16, 16, 16], [16, 16, 16, 16, 0, 16, 16, 16, 16, 16]),
+        ("a100-80", [16, 16, 16, 16, 8, 16, 16, 16, 16, 16], [16, 16, 16, 16, 16, 16, 16, 16, 16, 16]),
+        ("h100-80", [16, 16, 16, 16, 8, 16, 16, 16, 16, 16], [16, 16, 16, 16, 16, 16, 16, 16, 16, 16]),
+        ("h200", [16, 16, 16, 16, 16, 16, 16, 16, 16, 16], [16, 16, 16, 16, 16, 16, 16, 16, 16, 16]),
     ];
     let rows = CARDS.iter().map(|card| {
         let computed = |checkpointed| -> [usize; 10] {
-            std::array::from_fn(|index| card.largest(&published(index), 16, checkpointed))
+            let execution = Execution { checkpointed, ..card.execution(DeviceSpec::Auto, card.compute) };
+            std::array::from_fn(|index| card.largest(&published(index), 16, &execution))
         };
         (card.name, computed(false), computed(true))
     });
@@ -30,7 +31,8 @@ fn resolved(card: &str, hub: &str, trained: &TrainedPart, tokens: Option<usize>,
     let frozen = FrozenDtype::F32;
     let model =
         PresetModel { name: hub, reads_text, folder: None, hub: Some(hub), config: None, trained, frozen, tokens };
-    let context = PresetContext { device: DeviceSpec::Cpu, given: None, effective: 16, rate_rule, workers: 1 };
+    let context =
+        PresetContext { device: DeviceSpec::Cpu, compute: None, given: None, effective: 16, rate_rule, workers: 1 };
     card.parse::<DevicePreset>().expect("a card").resolve(&model, &context).expect("a preset")
 }
 
@@ -42,9 +44,9 @@ fn adapters_are_not_sized_as_full_fine_tuning() {
         (split.batch_size, split.checkpointed)
     };
     assert_eq!(batch("t4", "openai/whisper-medium", &TrainedPart::All), (1, false));
-    assert_eq!(batch("t4", "openai/whisper-medium", &adapters), (8, true));
-    assert_eq!(batch("rtx-5060", "openai/whisper-small", &TrainedPart::All), (1, false));
-    assert!(batch("rtx-5060", "openai/whisper-small", &adapters).0 >= 8);
+    assert_eq!(batch("t4", "openai/whisper-medium", &adapters), (16, true));
+    assert_eq!(batch("rtx-5060", "openai/whisper-small", &TrainedPart::All), (2, true));
+    assert_eq!(batch("rtx-5060", "openai/whisper-small", &adapters), (4, false));
 }
 
 #[test]
@@ -61,7 +63,14 @@ fn what_is_frozen_is_sized_as_it_is_held() {
         frozen,
         tokens: None,
     };
-    let context = PresetContext { device: DeviceSpec::Cpu, given: None, effective: 16, rate_rule: None, workers: 1 };
+    let context = PresetContext {
+        device: DeviceSpec::Cpu,
+        compute: None,
+        given: None,
+        effective: 16,
+        rate_rule: None,
+        workers: 1,
+    };
     let [full, half] = [FrozenDtype::F32, FrozenDtype::Bf16].map(|frozen| {
         let card: DevicePreset = "rtx-5060".parse().expect("a card");
         let preset = card.resolve(&model(frozen), &context).expect("a preset");
@@ -69,6 +78,17 @@ fn what_is_frozen_is_sized_as_it_is_held() {
     });
     assert!(half.0 > full.0, "{half:?} and {full:?}");
     assert!(half.1.contains("turbo, frozen in bf16") && !full.1.contains("frozen"), "{half:?} and {full:?}");
+}
+
+#[test]
+fn wider_numbers_and_other_backends_take_smaller_batches() {
+    let card = CARDS.iter().find(|card| card.name == "rtx-4090").expect("a card");
+    let of = |device, compute| published(2).largest_batch(card.usable(), 1, &card.execution(device, compute));
+    let half = of(DeviceSpec::Cuda(0), Compute::Bf16);
+    assert!(of(DeviceSpec::Cuda(0), Compute::F32) < half);
+    assert_eq!(of(DeviceSpec::Wgpu(0), Compute::F16), of(DeviceSpec::Cuda(0), Compute::F32), "all is kept in f32");
+    assert!(of(DeviceSpec::TchCuda(0), Compute::Bf16) < half);
+    assert_eq!(of(DeviceSpec::Auto, Compute::Bf16), half, "a named card is used through CUDA");
 }
 
 #[test]

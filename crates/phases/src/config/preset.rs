@@ -5,7 +5,8 @@ use figment::Figment;
 use serde_json::{Map, Value, json};
 use undertone_data::loader::Workers;
 use undertone_fit::{DevicePreset, Preset, PresetContext, PresetModel, PresetSplit, TrainedPart};
-use undertone_ops::DeviceSpec;
+use undertone_ops::{Compute, DeviceSpec};
+use undertone_train::Precision;
 
 /// Keys that a preset sets, and one line with the reason.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +30,9 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
     let effective = DataConfig::default().batch_size;
     let rule: Option<String> = figment.extract_inner("train.optimizer.lr_scaling.type").ok();
     let rate_rule = rule.as_deref().and_then(|rule| ["linear", "sqrt"].into_iter().find(|known| *known == rule));
-    let context = PresetContext { device, given, effective, rate_rule, workers: workers.count() };
+    let given_compute: Option<Precision> = figment.extract_inner("train.compute").ok();
+    let compute = given_compute.map(Precision::number_type).filter(|compute| *compute != Compute::Auto);
+    let context = PresetContext { device, compute, given, effective, rate_rule, workers: workers.count() };
     let tasks: Vec<TaskConfig> = figment.extract_inner("tasks").unwrap_or_default();
     let trained = trained(&model, &tasks);
     let model = PresetModel {
@@ -89,17 +92,17 @@ mod tests {
         };
         let (small, medium) = ("model.source.hub=openai/whisper-small.en", "model.source.hub=openai/whisper-medium");
         assert_eq!(split(&[]), (16, 1, 16));
-        // Sixteen samples with gradient checkpointing instead of two without.
-        assert_eq!(split(&["device_preset=t4", small]), (16, 1, 16));
+        assert_eq!(split(&["device_preset=t4", small]), (4, 4, 16));
+        // Sixteen samples with gradient checkpointing instead of one without.
+        assert_eq!(split(&["device_preset=rtx-4090", medium]), (16, 1, 16));
         let train = |settings: &[&str]| load(settings).train;
-        assert_eq!(train(&["device_preset=t4", small]).gradient_checkpointing.every().map(|n| n.get()), Some(1));
+        assert_eq!(train(&["device_preset=rtx-4090", medium]).gradient_checkpointing.every().map(|n| n.get()), Some(1));
         assert_eq!(train(&["device_preset=h100-80", small]).gradient_checkpointing.every(), None);
         assert_eq!(train(&["device_preset=h100-80", small]).compute, Compute::Bf16);
         assert_eq!(train(&["device_preset=h100-80", small, "train.compute=f32"]).compute, Compute::F32);
         assert_eq!(split(&["device_preset=h100-80", small]), (16, 1, 32));
-        assert_eq!(split(&["device_preset=a100-40", medium]), (16, 1, 32));
-        assert_eq!(split(&["device_preset=rtx-4090", medium]), (2, 8, 16));
-        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3-turbo"]), (8, 2, 32));
+        assert_eq!(split(&["device_preset=a100-40", medium]), (4, 4, 32));
+        assert_eq!(split(&["device_preset=h100-80", "model.source.hub=openai/whisper-large-v3"]), (8, 2, 32));
         assert_eq!(split(&["device_preset=rtx-5060", medium]), (1, 16, 16));
         assert_eq!(split(&["device_preset=h100-80", small, "data.prefetch_batches=2"]), (16, 1, 2));
         // Setting only one of batch size and accumulation would change the effective batch.
@@ -119,13 +122,19 @@ mod tests {
         let sqrt = |base_batch| LrScalingConfig::Sqrt { base_batch };
         let grown = load(&[&small[..], &["train.optimizer.lr_scaling=sqrt"]].concat());
         assert!(grown.data.batch_size > 16, "{}", grown.data.batch_size);
+        let of_all = |compute: &str| -> usize {
+            let cards = ["a100-40", "a100-80", "h200"].map(|card| format!("device_preset={card}"));
+            let base = ["model.source.hub=openai/whisper-base", "train.optimizer.lr_scaling=sqrt", compute];
+            cards.iter().map(|card| load(&[&[card.as_str()], &base[..]].concat()).data.batch_size).sum()
+        };
+        assert!(of_all("train.compute=f32") < of_all("train.compute=auto"), "fewer fit in f32");
         assert_eq!((grown.train.accumulation, grown.train.optimizer.lr_scaling), (1, sqrt(16)));
         let given = load(&[&small[..], &["train.optimizer.lr_scaling=sqrt", "train.optimizer.base_batch=8"]].concat());
         assert_eq!(given.train.optimizer.lr_scaling, sqrt(8), "what is given wins");
         let nested = load(&[&small[..], &["train.optimizer.lr_scaling={type: sqrt, base_batch: 8}"]].concat());
         assert_eq!(nested.train, given.train);
         let lora = load(&["device_preset=rtx-5060", "model.source.hub=openai/whisper-small", "model.trainable=lora"]);
-        assert!(lora.data.batch_size >= 8, "{}", lora.data.batch_size);
+        assert!(lora.data.batch_size >= 4, "{}", lora.data.batch_size);
     }
 
     #[test]

@@ -111,7 +111,8 @@ impl<'a> Prepared<'a> {
         }
         let Run { device, config, model, batches, objective, seed, scaled } = setup.run(stage)?;
         objective.evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
-        let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device);
+        let compute = experiment.train.compute.number_type();
+        let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device, compute);
         advice.warning(&setup.device).inspect(|warning| tracing::warn!("{warning}"));
         let mut learner = Learner::builder(config, objective, model, directory)
             .with_device(device)

@@ -161,7 +161,7 @@ fn title(size: Size, lora: usize, batch: usize) -> String {
 fn reckoned(size: Size, batch: usize, trainable: u64) -> String {
     let config = size.config();
     let footprint = Footprint::whisper(&config).on(config.max_source_positions, TOKENS).training(trainable, true);
-    let bytes = footprint.bytes(batch, 1, &Execution { element_bytes: 2, ..Execution::ACCELERATOR });
+    let bytes = footprint.bytes(batch, 1, &Execution::GPU.in_half());
     format!("{:.1}", bytes as f64 / f64::from(1 << 30))
 }
 
