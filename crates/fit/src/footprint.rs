@@ -226,6 +226,12 @@ impl Footprint {
         most.saturating_add(pieces).saturating_add(self.state_bytes(accumulation, execution))
     }
 
+    /// Returns the part of [`bytes`](Self::bytes) that the copy of the trainable parameters as loaded takes, which a run keeps and steps
+    /// alone do not.
+    pub fn loaded_bytes(&self) -> u64 {
+        LOADED * self.trainable
+    }
+
     /// Returns the largest batch that fits into `bytes` bytes; 0 if not even one sample fits.
     pub fn largest_batch(&self, bytes: u64, accumulation: usize, execution: &Execution) -> usize {
         let left = bytes.saturating_sub(self.state_bytes(accumulation, execution));
@@ -355,7 +361,7 @@ mod tests {
 
     /// Returns the estimate by what was measured, without the copy as loaded, which benchmarks do not keep.
     fn ratio(footprint: &Footprint, batch: usize, execution: &Execution, mib: u32) -> f64 {
-        let bytes = footprint.bytes(batch, 1, execution) - LOADED * footprint.trainable;
+        let bytes = footprint.bytes(batch, 1, execution) - footprint.loaded_bytes();
         bytes as f64 / 1_048_576.0 / f64::from(mib)
     }
 
@@ -431,7 +437,7 @@ mod tests {
             (SMALL, 4, 2, half, 7746),
         ] {
             let footprint = Footprint::whisper(&whisper(size)).on(1500, 32);
-            let bytes = footprint.bytes(batch, accumulation, &execution) - LOADED * footprint.trainable;
+            let bytes = footprint.bytes(batch, accumulation, &execution) - footprint.loaded_bytes();
             let ratio = bytes as f64 / 1_048_576.0 / f64::from(mib);
             println!("{size:?} batch {batch}: {ratio:.3}");
             assert!((0.94..1.1).contains(&ratio), "{size:?} batch {batch}: {ratio:.3} of what was reserved");

@@ -74,24 +74,25 @@ impl Stack {
             Implementation::Cube if execution.is_half() => (streams - 1) * row,
             _ => 0,
         };
+        let element_bytes = u128::from(execution.element_bytes);
         let full = streams * row + copied;
-        let block = 4 * full + u128::from(execution.element_bytes) * (all - streams * row + 2 * ffn * positions);
+        let block = 4 * full + element_bytes * (all - streams * row + 2 * ffn * positions);
         // Stream, norm and the wide layer twice; then stream, norm, values and gates, and what the convolution, its norm,
         // SiLU and the last map take.
-        let conformer = if self.conformer { 10 * row + 2 * ffn * positions } else { 0 };
+        let conformer = if self.conformer { 4 * 10 * row + element_bytes * 2 * ffn * positions } else { 0 };
         // A composed norm keeps its input centred, squared and scaled.
         let unfused = match execution.implementation {
             Implementation::Composed if self.conformer => 15 * row,
             Implementation::Composed => 6 * row,
             Implementation::Host | Implementation::Cube => 0,
         };
-        let block = block + 4 * (conformer + unfused);
+        let block = block + conformer + 4 * unfused;
         if execution.checkpointed { 4 * layers * row + block } else { layers * block }
     }
 
     /// Returns the bytes of the gradients of a wide feed-forward layer that exist at the same time.
     pub fn gradients(&self, execution: &Execution) -> u64 {
-        4 * execution.fitted().gradients * self.ffn * self.positions
+        (4 * execution.fitted().gradients).saturating_mul(self.ffn).saturating_mul(self.positions)
     }
 }
 

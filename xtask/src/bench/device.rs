@@ -145,7 +145,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if batch == 0 {
         return Err(Failure::BadInput("by the memory model not even one clip fits this device".into()));
     }
-    let modelled_bytes = modelled.footprint.bytes(batch, args.accumulation, &modelled.execution);
+    let Modelled { footprint, execution } = modelled;
+    let modelled_bytes = footprint.bytes(batch, args.accumulation, &execution) - footprint.loaded_bytes();
     let numbers = batch * config.num_mel_bins * config.max_frames();
     let counting = Counting {
         mel: (0..numbers).map(|i| (i * 37 % 1000) as f32 / 500.0 - 1.0).collect(),

@@ -3,6 +3,7 @@
 mod checkpointing;
 mod compare;
 mod data;
+mod decode;
 mod device;
 mod faults;
 pub mod gpu;
@@ -33,6 +34,8 @@ pub enum Command {
     /// Time features, decoding, tokens and the loader, beside Python's if one is given, and what a consumer waits; a JSON
     /// line each
     Data(data::Args),
+    /// Time a token that a random Whisper writes, beside the time of reading its weights; a JSON line each
+    Decode(decode::Args),
     /// Time every fused operation beside its composition, as a share of what this machine can do; a table
     Ops(ops::Args),
     /// Count what a step of the Learner asks of an accelerator: kernels, waits, memory; a JSON line
@@ -63,6 +66,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Compare(args) => compare::run(args),
         Command::Checkpointing(args) => checkpointing::run(args),
         Command::Data(args) => data::run(args),
+        Command::Decode(args) => decode::run(args),
         Command::Ops(args) => ops::run(args),
         Command::Device(args) => device::run(args),
         Command::Gpu(args) => gpu::run(args),

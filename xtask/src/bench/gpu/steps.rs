@@ -157,11 +157,11 @@ fn title(size: Size, lora: usize, batch: usize) -> String {
     format!("a step of {}, {trained}, batch {batch}", name(size))
 }
 
-/// What the memory model says of such a step, on which the presets of cards rest.
+/// What the memory model says of such a step, on which the presets of cards rest, without the copy of the parameters that a run keeps.
 fn reckoned(size: Size, batch: usize, trainable: u64) -> String {
     let config = size.config();
     let footprint = Footprint::whisper(&config).on(config.max_source_positions, TOKENS).training(trainable, true);
-    let bytes = footprint.bytes(batch, 1, &Execution::GPU.in_half());
+    let bytes = footprint.bytes(batch, 1, &Execution::GPU.in_half()) - footprint.loaded_bytes();
     format!("{:.1}", bytes as f64 / f64::from(1 << 30))
 }
 
