@@ -15,8 +15,8 @@
 //! - CPU: `cargo xtask bench step --tokens 448 --device cpu`, peak of the process, tiny and base in f32 and bf16, batch 1 to 8: the
 //!   estimate is 1 % lower to 9 % higher; with LoRA 12 to 15 % higher;
 //! - CUDA: `cargo xtask bench host`, what CubeCL has reserved after some steps, on a driver that computes nothing: tiny to large-v3, batch 2 to 64, with
-//!   and without LoRA, in f32, bf16 and f16, as an H200, an A100 and a T4: up to 12 % higher. On a real H200 it reserved 25.4 GiB for Whisper
-//!   small in bf16 with batch 32, and 22.7 with LoRA of rank 32; the estimates are 4 % and 9 % higher. With activation checkpointing (small and
+//!   and without LoRA, in f32, bf16 and f16, on nine cards: 2 % lower to 12 % higher. On a real H200 it reserved 25.4 GiB for Whisper
+//!   small in bf16 with batch 32, and 22.7 with LoRA of rank 32; the estimates are 5 % and 10 % higher. With activation checkpointing (small and
 //!   medium, bf16, batch 16 and 64; `bench step`) it is 5 % lower to 5 % higher;
 //! - Vulkan: `cargo xtask bench device --size tiny --batch 1 --device wgpu` reserves 902 MiB with 32 tokens, as estimated.
 //!
