@@ -142,11 +142,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Batch::Of(batch) => batch,
         Batch::Fit => modelled.largest(args.accumulation, &device),
     };
-    if batch == 0 {
-        return Err(Failure::BadInput("by the memory model not even one clip fits this device".into()));
-    }
     let Modelled { footprint, execution } = modelled;
-    let modelled_bytes = footprint.bytes(batch, args.accumulation, &execution) - footprint.loaded_bytes();
+    let modelled_bytes = footprint.bytes(batch.max(1), args.accumulation, &execution) - footprint.loaded_bytes();
+    if batch == 0 {
+        // By the memory model not even one clip fits: this is what it would take.
+        return say!("{}", json!({ "size": name(args.size), "batch": 0, "modelled_mib": mib(modelled_bytes) }));
+    }
     let numbers = batch * config.num_mel_bins * config.max_frames();
     let counting = Counting {
         mel: (0..numbers).map(|i| (i * 37 % 1000) as f32 / 500.0 - 1.0).collect(),
@@ -214,7 +215,6 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
         .zip(counted[1..].iter().chain([after]))
         .map(|(before, after)| (after.time - before.time).as_secs_f64() * args.accumulation as f64)
         .collect();
-    let mib = |bytes: u64| (bytes as f64 / 1_048_576.0).round();
     let usage = device.memory_pool_usage();
     let (batch, modelled_bytes) =
         (learner.objective().0.counting().shape[0], learner.objective().0.counting().modelled_bytes);
@@ -230,6 +230,10 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
         "most_launched": most.into_iter().map(|(kernel, count)| json!([kernel, count])).collect::<Vec<_>>(),
     });
     say!("{line}")
+}
+
+fn mib(bytes: u64) -> f64 {
+    (bytes as f64 / 1_048_576.0).round()
 }
 
 /// The last part of a kernel's path, without what it was made for.

@@ -34,14 +34,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for card in &args.card {
         for size in &args.sizes {
             for lora in &args.lora {
-                // A model that does not fit one card is no reason to leave out the others.
-                let line = match line(&machine, args, card, size, lora) {
-                    Err(Failure::Machine(failure)) => {
-                        json!({ "size": size, "lora": lora, "card": card, "failure": failure })
-                    }
-                    line => line?,
-                };
-                say!("{line}")?;
+                say!("{}", line(&machine, args, card, size, lora)?)?;
             }
         }
     }
@@ -64,6 +57,11 @@ fn line(machine: &FakeMachine, args: &Args, card: &str, size: &str, lora: &str) 
     let [seconds, launches] =
         ["seconds_per_step", "kernels_per_step"].map(|key| device[key].as_f64().unwrap_or_default());
     let report = &second.report;
+    if device["batch"] == 0 {
+        return Ok(
+            json!({ "size": size, "lora": lora, "batch": 0, "card": report["card"], "modelled_mib": device["modelled_mib"] }),
+        );
+    }
     Ok(json!({
         "size": size, "lora": lora, "batch": device["batch"], "compute": device["compute"], "card": report["card"],
         "host_ms_per_step": (seconds * 1e3).round(),
