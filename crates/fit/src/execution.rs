@@ -61,7 +61,7 @@ impl Execution {
 pub(crate) struct Fitted {
     /// Bytes of the program, its libraries, and buffers that do not grow with the batch.
     pub fixed: u64,
-    /// Reserved memory per kept tensor, in percent of its size: CubeCL reserves pages, which its tensors do not fill.
+    /// Reserved memory per kept tensor, in percent of its size: CubeCL reserves more than the tensors take.
     pub percent: u64,
     /// Number of f32 gradients of a wide feed-forward layer that exist at the same time.
     pub gradients: u64,

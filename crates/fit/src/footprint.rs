@@ -18,7 +18,7 @@
 //!   and without LoRA, in f32, bf16 and f16, on nine cards: 2 % lower to 12 % higher. On a real H200 it reserved 25.4 GiB for Whisper
 //!   small in bf16 with batch 32, and 22.7 with LoRA of rank 32; the estimates are 5 % and 10 % higher. With activation checkpointing (small and
 //!   medium, bf16, batch 16 and 64; `bench step`) it is 5 % lower to 5 % higher. For RoBERTa base with LoRA on 128 tokens (bf16, batch 32 and 64)
-//!   it is 18 and 23 % higher, because CubeCL fills its pages better with smaller tensors;
+//!   it is 18 and 23 % higher;
 //! - Vulkan: `cargo xtask bench device --size tiny --batch 1 --device wgpu` reserves 902 MiB with 32 tokens, as estimated.
 //!
 //! **What was not:** LibTorch's memory is only computed.

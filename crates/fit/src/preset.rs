@@ -65,14 +65,13 @@ impl Card {
 
     /// Returns the execution on this card through the backend of `device`, with products in `compute`.
     fn execution(&self, device: DeviceSpec, compute: Compute) -> Execution {
-        let cuda = !matches!(device, DeviceSpec::Wgpu(_) | DeviceSpec::TchCpu | DeviceSpec::TchCuda(_));
         let execution = match device {
             _ if self.driver.is_empty() => Execution::CPU,
             DeviceSpec::TchCpu | DeviceSpec::TchCuda(_) => Execution::COMPOSED,
+            DeviceSpec::Wgpu(_) => Execution::GPU,
+            _ if matches!(compute, Compute::Bf16 | Compute::F16) => Execution::GPU.in_half(),
             _ => Execution::GPU,
         };
-        let rounds = !self.driver.is_empty() && cuda && matches!(compute, Compute::Bf16 | Compute::F16);
-        let execution = if rounds { execution.in_half() } else { execution };
         execution.with_memory(Some(self.gigabytes * 1_000_000_000))
     }
 
@@ -388,8 +387,8 @@ fn in_folder(folder: &Path, reads_text: bool) -> Option<Footprint> {
 const TEXT_TOKENS: usize = 512;
 
 /// Returns the footprint of full training of a published model.
-fn published(index: usize) -> Footprint {
-    let whisper = |d_model: usize, encoder_layers, decoder_layers, num_mel_bins| {
+pub(crate) fn published(index: usize) -> Footprint {
+    let whisper = |d_model: usize, encoder_layers, decoder_layers, num_mel_bins, vocab_size| {
         // The head width is 64.
         let heads = d_model / 64;
         Footprint::whisper(&WhisperConfig {
@@ -401,6 +400,7 @@ fn published(index: usize) -> Footprint {
             encoder_ffn_dim: 4 * d_model,
             decoder_ffn_dim: 4 * d_model,
             num_mel_bins,
+            vocab_size,
             ..Default::default()
         })
     };
@@ -416,12 +416,12 @@ fn published(index: usize) -> Footprint {
         Footprint::text(&config, TEXT_TOKENS)
     };
     match index {
-        0 => whisper(384, 4, 4, 80),
-        1 => whisper(512, 6, 6, 80),
-        2 => whisper(768, 12, 12, 80),
-        3 => whisper(1024, 24, 24, 80),
-        4 => whisper(1280, 32, 32, 128),
-        5 => whisper(1280, 32, 4, 128),
+        0 => whisper(384, 4, 4, 80, 51865),
+        1 => whisper(512, 6, 6, 80, 51865),
+        2 => whisper(768, 12, 12, 80, 51865),
+        3 => whisper(1024, 24, 24, 80, 51865),
+        4 => whisper(1280, 32, 32, 128, 51866),
+        5 => whisper(1280, 32, 4, 128, 51866),
         6 => text(384, 6, 12, 30522),
         7 => text(768, 12, 12, 30522),
         8 => text(768, 12, 12, 50265),

@@ -136,7 +136,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let config = if args.narrow { narrow(args.size.config()) } else { args.size.config() };
     undertone::ops::seed(0);
-    let model = config.init(&device);
     let modelled = Modelled::new(args, &config, &device);
     let batch = match args.batch {
         Batch::Of(batch) => batch,
@@ -148,6 +147,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         // By the memory model not even one clip fits: this is what it would take.
         return say!("{}", json!({ "size": name(args.size), "batch": 0, "modelled_mib": mib(modelled_bytes) }));
     }
+    let model = config.init(&device);
     let numbers = batch * config.num_mel_bins * config.max_frames();
     let counting = Counting {
         mel: (0..numbers).map(|i| (i * 37 % 1000) as f32 / 500.0 - 1.0).collect(),

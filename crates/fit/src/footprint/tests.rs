@@ -1,27 +1,13 @@
 use super::*;
+use crate::preset::published;
 
-/// OpenAI's sizes: width, encoder and decoder blocks, heads, mel bins, vocabulary.
-fn whisper(size: (usize, usize, usize, usize, usize, usize)) -> WhisperConfig {
-    let (d_model, encoder_layers, decoder_layers, heads, num_mel_bins, vocab_size) = size;
-    WhisperConfig {
-        d_model,
-        encoder_layers,
-        decoder_layers,
-        encoder_attention_heads: heads,
-        decoder_attention_heads: heads,
-        encoder_ffn_dim: 4 * d_model,
-        decoder_ffn_dim: 4 * d_model,
-        num_mel_bins,
-        vocab_size,
-        ..Default::default()
-    }
-}
-
-const TINY: (usize, usize, usize, usize, usize, usize) = (384, 4, 4, 6, 80, 51865);
-const BASE: (usize, usize, usize, usize, usize, usize) = (512, 6, 6, 8, 80, 51865);
-const SMALL: (usize, usize, usize, usize, usize, usize) = (768, 12, 12, 12, 80, 51865);
-const MEDIUM: (usize, usize, usize, usize, usize, usize) = (1024, 24, 24, 16, 80, 51865);
-const LARGE: (usize, usize, usize, usize, usize, usize) = (1280, 32, 32, 20, 128, 51866);
+// Indices of OpenAI's sizes in the table of presets.
+const TINY: usize = 0;
+const BASE: usize = 1;
+const SMALL: usize = 2;
+const MEDIUM: usize = 3;
+const LARGE: usize = 4;
+const TURBO: usize = 5;
 
 #[test]
 fn parameters_are_those_of_the_published_models() {
@@ -31,9 +17,9 @@ fn parameters_are_those_of_the_published_models() {
         (SMALL, 241_734_912),
         (MEDIUM, 763_857_920),
         (LARGE, 1_543_490_560),
-        ((1280, 32, 4, 20, 128, 51866), 808_878_080),
+        (TURBO, 808_878_080),
     ] {
-        assert_eq!(Footprint::whisper(&whisper(size)).parameters, parameters, "{size:?}");
+        assert_eq!(published(size).parameters, parameters, "{size:?}");
     }
     // bert-base-uncased without its pooler of 590,592.
     assert_eq!(Footprint::text(&TextEncoderConfig::default(), 512).parameters, 109_482_240 - 590_592);
@@ -62,11 +48,11 @@ fn cpus_hold_what_was_measured() {
         (TINY, 2, Execution::COMPOSED, 1563),
         (TINY, 4, Execution::COMPOSED, 2358),
     ] {
-        let ratio = ratio(&Footprint::whisper(&whisper(size)), batch, &execution, mib);
+        let ratio = ratio(&published(size), batch, &execution, mib);
         println!("{size:?} batch {batch} {execution:?}: {ratio:.3}");
         assert!((0.96..1.1).contains(&ratio), "{size:?} batch {batch} {execution:?}: {ratio:.3} of what was measured");
     }
-    let run = Footprint::whisper(&whisper(TINY)).bytes(1, 2, &Execution::CPU) as f64 / 1.25e9;
+    let run = published(TINY).bytes(1, 2, &Execution::CPU) as f64 / 1.25e9;
     assert!((0.99..1.1).contains(&run), "{run} of what fine-tuning held");
 }
 
@@ -91,7 +77,7 @@ fn cuda_reserves_what_was_measured() {
         (SMALL, 4, 32, full, 7827, 5907),
         (SMALL, 16, 32, full, 21750, 19012),
     ] {
-        let footprint = Footprint::whisper(&whisper(size)).on(1500, tokens);
+        let footprint = published(size).on(1500, tokens);
         for (footprint, mib) in [(footprint, all), (footprint.training_part(&lora), adapters)] {
             if mib == 0 {
                 continue;
@@ -113,7 +99,7 @@ fn cuda_reserves_what_was_measured_where_blocks_run_again_or_gradients_are_summe
         (MEDIUM, 16, 1, again, 17634),
         (SMALL, 4, 2, half, 7746),
     ] {
-        let footprint = Footprint::whisper(&whisper(size)).on(1500, 32);
+        let footprint = published(size).on(1500, 32);
         let bytes = footprint.bytes(batch, accumulation, &execution) - footprint.loaded_bytes();
         let ratio = bytes as f64 / 1_048_576.0 / f64::from(mib);
         println!("{size:?} batch {batch}: {ratio:.3}");
@@ -136,13 +122,13 @@ fn a_run_on_texts_reserves_less() {
 
 #[test]
 fn vulkan_reserves_what_was_measured() {
-    let ratio = ratio(&Footprint::whisper(&whisper(TINY)).on(1500, 32), 1, &Execution::GPU, 902);
+    let ratio = ratio(&published(TINY).on(1500, 32), 1, &Execution::GPU, 902);
     assert!((0.97..1.1).contains(&ratio), "{ratio} of what was reserved");
 }
 
 #[test]
 fn less_of_everything_takes_less() {
-    let tiny = Footprint::whisper(&whisper(TINY));
+    let tiny = published(TINY);
     let all = tiny.bytes(4, 1, &Execution::GPU);
     let with = |execution: Execution| tiny.bytes(4, 1, &execution);
     assert!(with(Execution::CPU) < all, "fused kernels");
@@ -155,7 +141,7 @@ fn less_of_everything_takes_less() {
 
 #[test]
 fn the_largest_batch_is_the_last_that_fits() {
-    let tiny = Footprint::whisper(&whisper(TINY));
+    let tiny = published(TINY);
     for execution in [Execution::CPU, Execution::GPU] {
         for bytes in [1_000_000_000, 8_000_000_000, 24_000_000_000] {
             let batch = tiny.largest_batch(bytes, 1, &execution);
@@ -168,7 +154,7 @@ fn the_largest_batch_is_the_last_that_fits() {
 
 #[test]
 fn what_is_frozen_takes_half_where_it_is_held_in_half_precision() {
-    let large = Footprint::whisper(&whisper((1280, 32, 4, 20, 128, 51866)));
+    let large = published(TURBO);
     let adapted = large.training(1_000_000, true);
     let held = adapted.holding(FrozenDtype::Bf16);
     let saved = |execution: &Execution| adapted.bytes(1, 1, execution) - held.bytes(1, 1, execution);

@@ -134,7 +134,7 @@ mod tests {
         let nested = load(&[&small[..], &["train.optimizer.lr_scaling={type: sqrt, base_batch: 8}"]].concat());
         assert_eq!(nested.train, given.train);
         let lora = load(&["device_preset=rtx-5060", "model.source.hub=openai/whisper-small", "model.trainable=lora"]);
-        assert!(lora.data.batch_size >= 4, "{}", lora.data.batch_size);
+        assert_eq!((lora.data.batch_size, lora.train.gradient_checkpointing.every()), (4, None));
     }
 
     #[test]
