@@ -17,7 +17,7 @@ pub enum Precision {
     /// f32 throughout.
     #[default]
     Highest,
-    /// Factors rounded to bfloat16, sums in f32: up to twice as fast if the processor has instructions for it.
+    /// Factors rounded to bfloat16, sums in f32: up to twice as fast with AVX512-BF16.
     Medium,
 }
 

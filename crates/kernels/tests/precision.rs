@@ -17,7 +17,7 @@ fn medium_precision_is_near_the_highest_and_never_it() {
     let run = || linear::forward(&x, Numbers::F32(&weight), None, d_in, d_out);
     let highest = run();
     if !set_precision(Precision::Medium) {
-        return skipped("this processor has no AVX512-BF16");
+        return skipped("this processor has no AVX2");
     }
     let medium = run();
     // Rounded before, it is not rounded again.

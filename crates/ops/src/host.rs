@@ -35,9 +35,11 @@ pub fn set_kernels(kernels: Kernels) {
     COMPOSED.store(kernels == Kernels::Composed, Ordering::Relaxed);
 }
 
-/// The processor has no instructions for products in bfloat16.
+/// The processor has none of the instructions that products in bfloat16 are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this processor has no AVX512-BF16 instructions, so bf16 would be slower than f32: compute in f32")]
+#[error(
+    "this processor has neither AVX512-BF16 nor AVX2 instructions, so bf16 would be slower than f32: compute in f32"
+)]
 pub struct NoBf16;
 
 /// Sets the precision of all CPU products of this process that begin after the call.

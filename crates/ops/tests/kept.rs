@@ -38,7 +38,7 @@ fn gradients_in_bf16_are_those_of_the_inputs_they_belong_to() {
     let (wide, states) = (random([64, 16]), Tensor::<3>::random([2, 70, 16], Distribution::Normal(0.0, 1.0), &device));
     let exact = gradients(&maps, &states, &wide);
     if set_matmul_precision(Precision::Medium).is_err() {
-        return skipped("this processor has no AVX512-BF16");
+        return skipped("this processor has no AVX2");
     }
     for (found, exact) in gradients(&maps, &states, &wide).iter().zip(&exact) {
         // A product of two rounded factors is off by at most 2⁻⁷ of itself.

@@ -19,8 +19,8 @@ pub enum Precision {
     /// f32 numbers that are rounded to 11 bits of precision in products, as on NVIDIA's matrix units since Ampere,
     /// where it is several times as fast as f32. On other devices it is f32.
     Tf32,
-    /// The range of f32 with 8 bits of precision. A CPU with AVX512-BF16 uses those instructions and accumulates in
-    /// f32. Other CPUs emulate it more slowly than f32, which serves to test a configuration for a GPU.
+    /// The range of f32 with 8 bits of precision. CPUs round the factors of products, and accumulate in f32: faster than
+    /// f32 with AVX512-BF16, about as fast in less memory with AVX2. Other CPUs emulate it slowly.
     Bf16,
     /// 11 bits of precision and numbers up to 65504: the loss is scaled, or small gradients would become 0. CPUs
     /// emulate it.

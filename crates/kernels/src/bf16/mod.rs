@@ -1,37 +1,46 @@
 //! Products of `f32` matrices that are rounded to bfloat16 first and summed in `f32`.
 //!
-//! `vdpbf16ps` multiplies and adds 32 pairs of bfloat16 where an FMA handles 16 pairs of `f32`: twice the peak.
 //! A factor is rounded to 8 bits, to nearest even, so a product of two is off by at most 2⁻⁷ of itself; its 16 bits are
-//! exact in `f32`. Subnormal numbers count as zero; infinities and NaN propagate.
+//! exact in `f32`. Infinities and NaN propagate.
 //!
 //! The structure is that of BLIS (Van Zee & van de Geijn, 2015). Both operands are rounded into *strips*, 16 rows of
 //! `a` or 16 columns of `b` wide. Line `p` of a strip is a register with elements `2p` and `2p + 1` of each along k, as
-//! the instruction requires them. A tile of 8 × 48 sums stays in 24 registers: 3 lines of `b` and 8 broadcast pairs of
-//! `a` are 11 loads for 24 instructions, and Zen 4 starts one of either per cycle.
+//! `vdpbf16ps` requires them. Processors without that instruction widen the same lines in registers.
 //!
 //! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. Packing reads memory more slowly than
 //! tiles are computed, so what several products read is packed once ([`Packed`]), and what the backward pass will read is kept rounded.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod blocks;
+mod instructions;
 mod operand;
 #[cfg(target_arch = "x86_64")]
 mod pack;
-#[cfg(target_arch = "x86_64")]
 mod product;
+mod strips;
 
 use half::bf16;
 use std::mem::MaybeUninit;
 
-pub(crate) use operand::{Operand, Packed, Product, Right, Strided};
+use instructions::Instructions;
+pub(crate) use operand::{Operand, Strided};
+pub(crate) use product::{Product, Right};
+pub(crate) use strips::Packed;
 
-/// Whether this processor has the instructions.
+/// Whether this processor has instructions for them.
 pub(crate) fn available() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        crate::simd::level() == crate::simd::Level::Avx512 && is_x86_feature_detected!("avx512bf16")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    Instructions::all().next().is_some()
+}
+
+/// # Panics
+/// If products in bf16 are not [`available`].
+fn best() -> Instructions {
+    Instructions::all().next().expect("a processor with AVX2")
 }
 
 /// Computes `p`.
@@ -45,12 +54,21 @@ pub(crate) fn available() -> bool {
 /// all of its elements are initialised. `kept` has room for all of `a`, and nothing else uses it.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn product(p: &Product) {
-    assert!(available(), "no AVX512-BF16 here for {p:?}");
-    // SAFETY: the features are available, and the caller guarantees the rest.
+    // SAFETY: the instructions are there, and the caller guarantees the rest.
+    unsafe { product_by(best(), p) };
+}
+
+/// # Safety
+/// As [`product`], and the instructions are there.
+#[allow(unsafe_code)]
+unsafe fn product_by(by: Instructions, p: &Product) {
     #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller guarantees it.
     unsafe {
-        product::product(p);
+        blocks::product(by, p);
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("{p:?} by {by:?}");
 }
 
 /// Packs a right operand of `[depth, columns]`, for several products.
@@ -62,12 +80,12 @@ pub(crate) unsafe fn product(p: &Product) {
 /// Every element of the matrix lies inside memory that is valid for the whole call, and nothing writes it meanwhile.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn packed(b: Operand, columns: usize, depth: usize) -> Packed {
-    assert!(available(), "no AVX512-BF16 here for {b:?}");
+    let by = best();
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the features are available, and the caller guarantees the rest.
-    return unsafe { pack::packed(b, columns, depth) };
+    // SAFETY: the instructions are there, and the caller guarantees the rest.
+    return unsafe { pack::packed(by, b, columns, depth) };
     #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("{columns} columns, {depth} deep");
+    unreachable!("{columns} columns, {depth} deep, of {b:?} by {by:?}");
 }
 
 /// Rounds numbers as products do, and writes all of `to`.
@@ -75,13 +93,16 @@ pub(crate) unsafe fn packed(b: Operand, columns: usize, depth: usize) -> Packed 
 /// # Panics
 /// If products in bf16 are not [`available`], or the lengths differ.
 pub(crate) fn round(from: &[f32], to: &mut [MaybeUninit<bf16>]) {
-    assert!(available() && from.len() == to.len(), "AVX512-BF16, and a place for each of {} numbers", from.len());
+    let by = best();
+    assert_eq!(from.len(), to.len(), "a place for each number");
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the features are available.
+    // SAFETY: the instructions are there.
     #[allow(unsafe_code)]
     unsafe {
-        pack::round(from, to);
+        pack::round(by, from, to);
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("{by:?}");
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl Case {
 
     /// Returns `out`, which is 7 everywhere before.
     #[allow(unsafe_code)]
-    fn run(&self, inputs: &[Vec<f32>; 2], parallel: bool) -> Vec<f32> {
+    fn run(&self, by: Instructions, inputs: &[Vec<f32>; 2], parallel: bool) -> Vec<f32> {
         let [rows, columns, depth] = self.shape;
         let [a, b] = [0, 1].map(|i| {
             let [row_stride, column_stride] = self.strides()[i];
@@ -52,17 +52,17 @@ impl Case {
         let b = Right::Plain(b);
         let p = Product { rows, columns, depth, out, out_stride, a, b, kept: None, scale, accumulate, parallel };
         // SAFETY: the vectors hold these shapes at these strides, and nothing else uses them meanwhile.
-        unsafe { product(&p) };
+        unsafe { product_by(by, &p) };
         written
     }
 
     /// Compares with the product in f64, to 1e-5 of the sum of absolute values; gaps must stay unchanged.
-    fn check(&self) {
+    fn check(&self, by: Instructions) {
         let inputs = self.inputs();
         let [_, columns, depth] = self.shape;
         let ([a, b], [at_a, at_b]) = (inputs.each_ref().map(|x| rounded(x)), self.strides());
         let before = if self.accumulate { 7.0 } else { 0.0 };
-        for (i, row) in self.run(&inputs, true).chunks((columns + self.gap).max(1)).enumerate() {
+        for (i, row) in self.run(by, &inputs, true).chunks((columns + self.gap).max(1)).enumerate() {
             for (j, found) in row[..columns].iter().enumerate() {
                 let term = |k: usize| a[i * at_a[0] + k * at_a[1]] * b[k * at_b[0] + j * at_b[1]];
                 let (sum, size) = (0..depth).map(term).fold((0.0, 0.0), |(s, t), x| (s + x, t + x.abs()));
@@ -81,20 +81,19 @@ fn case() -> impl Strategy<Value = Case> {
         .prop_map(|(shape, transposed, gap, scale, accumulate)| Case { shape, transposed, gap, scale, accumulate })
 }
 
-/// Whether the tests can run here.
-fn possible() -> bool {
-    if !available() {
-        skipped("this processor has no AVX512-BF16");
+/// Instructions that can be tested here.
+fn possible() -> Vec<Instructions> {
+    let all: Vec<_> = Instructions::all().collect();
+    if all.is_empty() {
+        skipped("this processor has no AVX2");
     }
-    available()
+    all
 }
 
 proptest! {
     #[test]
     fn equals_the_product_of_rounded_factors(case in case()) {
-        if possible() {
-            case.check();
-        }
+        possible().into_iter().for_each(|by| case.check(by));
     }
 }
 
@@ -102,9 +101,11 @@ proptest! {
 fn crosses_every_block() {
     // Stretches of depth; pieces; blocks of rows and of columns, which are 2496 at a depth of 400.
     let shapes = [[130, 390, 1601], [2501, 5, 801], [5, 2501, 801]];
-    for case in shapes.into_iter().filter(|_| possible()).map(Case::new) {
-        for transposed in [[false, false], [false, true], [true, false], [true, true]] {
-            Case { transposed, gap: 1, accumulate: transposed[0], ..case }.check();
+    for by in possible() {
+        for case in shapes.map(Case::new) {
+            for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+                Case { transposed, gap: 1, accumulate: transposed[0], ..case }.check(by);
+            }
         }
     }
 }
@@ -112,21 +113,21 @@ fn crosses_every_block() {
 #[test]
 fn the_same_bits_on_any_number_of_threads() {
     let case = Case { accumulate: true, ..Case::new([333, 444, 1555]) };
-    if possible() {
+    for by in possible() {
         let inputs = case.inputs();
-        let (one, three) = on_threads(|| case.run(&inputs, true));
-        assert!(one == three, "bits differ between threads");
-        assert!(one == case.run(&inputs, false), "bits differ without threads");
+        let (one, three) = on_threads(|| case.run(by, &inputs, true));
+        assert!(one == three, "{by:?}: bits differ between threads");
+        assert!(one == case.run(by, &inputs, false), "{by:?}: bits differ without threads");
     }
 }
 
 #[test]
 fn what_is_not_finite_stays_in_its_row_or_column() {
     let case = Case { transposed: [false, false], ..Case::new([19, 35, 33]) };
-    if possible() {
+    for by in possible() {
         let mut inputs = case.inputs();
         (inputs[0][3 * 33 + 32], inputs[1][32 * 35 + 20]) = (f32::NAN, f32::INFINITY);
-        for (at, x) in case.run(&inputs, false).iter().enumerate() {
+        for (at, x) in case.run(by, &inputs, false).iter().enumerate() {
             let (i, j) = (at / 35, at % 35);
             assert_eq!(x.is_nan(), i == 3, "({i}, {j}) is {x}");
             assert_eq!(x.is_infinite(), j == 20 && i != 3, "({i}, {j}) is {x}");
