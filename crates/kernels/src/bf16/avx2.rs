@@ -61,31 +61,59 @@ impl<T: Element> Lines<T> for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn across(from: Strided<T>, rows: usize, columns: usize, kept: Option<Kept>) -> [Line; LANES] {
-        let mut words = [[0; LANES]; LANES];
-        for (i, words) in words.iter_mut().enumerate().take(rows) {
-            // SAFETY: the caller guarantees that these elements may be read, and as many of `kept` written: a word is two of them,
-            // the first in its lower half. A prefetch of any address is harmless.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(from.at(i, AHEAD).cast());
-                if columns == 2 * LANES {
-                    T::pairs(from.at(i, 0), words);
-                } else {
-                    let mut row = [T::ZERO; 2 * LANES];
-                    row.as_mut_ptr().copy_from_nonoverlapping(from.at(i, 0), columns);
-                    T::pairs(row.as_ptr(), words);
-                }
-                if let Some(kept) = kept {
-                    kept.skip(i, 0).first.copy_from_nonoverlapping(words.as_ptr().cast(), columns);
+    unsafe fn across(from: Strided<T>, rows: usize, columns: usize, kept: Option<Kept>, to: &mut [Line; LANES]) {
+        for first in [0, HALF] {
+            // SAFETY: the caller guarantees the features.
+            let mut words = [[unsafe { _mm256_setzero_si256() }; 2]; HALF];
+            for (i, words) in words.iter_mut().enumerate().take(rows.saturating_sub(first)) {
+                let row = from.skip(first + i, 0).data;
+                // SAFETY: the caller guarantees that these elements may be read, and as many of `kept` written. A prefetch of any
+                // address is harmless.
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(AHEAD).cast());
+                    *words = if columns == 2 * LANES { T::pairs(row) } else { first_pairs(row, columns) };
+                    if let Some(kept) = kept {
+                        keep(*words, kept.skip(first + i, 0).first, columns);
+                    }
                 }
             }
+            for (half, to) in to.as_chunks_mut::<HALF>().0.iter_mut().enumerate() {
+                // SAFETY: the caller guarantees the features.
+                unsafe { transpose(&words, half, to, first) };
+            }
         }
-        let mut lines = [Line([0; LANES]); LANES];
-        for (row, column) in [(0, 0), (0, HALF), (HALF, 0), (HALF, HALF)] {
-            // SAFETY: the caller guarantees the features.
-            unsafe { transpose(&words, row, column, &mut lines) };
+    }
+}
+
+/// As [`Element::pairs`], of fewer elements; the others are zeros.
+///
+/// # Safety
+/// The features are there, and `count` elements, fewer than 32, may be read.
+#[inline(always)]
+unsafe fn first_pairs<T: Element>(from: *const T, count: usize) -> [__m256i; 2] {
+    let mut row = [T::ZERO; 2 * LANES];
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        row.as_mut_ptr().copy_from_nonoverlapping(from, count);
+        T::pairs(row.as_ptr())
+    }
+}
+
+/// Writes the first `count` of 32 elements: a word is two of them, the first in its lower half.
+///
+/// # Safety
+/// The features are there, and as many elements may be written.
+#[inline(always)]
+unsafe fn keep(words: [__m256i; 2], to: *mut bf16, count: usize) {
+    let mut row = [bf16::ZERO; 2 * LANES];
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let at = if count < 2 * LANES { row.as_mut_ptr() } else { to };
+        _mm256_storeu_si256(at.cast(), words[0]);
+        _mm256_storeu_si256(at.add(LANES).cast(), words[1]);
+        if count < 2 * LANES {
+            to.copy_from_nonoverlapping(at, count);
         }
-        lines
     }
 }
 
@@ -95,34 +123,28 @@ fn pair<T: Element>(first: T, second: T) -> u32 {
     first.upper_half() >> 16 | second.upper_half() & UPPER
 }
 
-/// Transposes 8 × 8 words from a row and column of `from`.
+/// Writes 8 rows of 8 words, one half of `rows`, as words of 8 lines, from a place in each.
 ///
 /// # Safety
 /// The features are there.
 #[inline(always)]
-unsafe fn transpose(from: &[[u32; LANES]; LANES], row: usize, column: usize, to: &mut [Line; LANES]) {
-    let from: &[[u32; LANES]; HALF] = from[row..][..HALF].try_into().expect("8 rows");
+unsafe fn transpose(rows: &[[__m256i; 2]; HALF], half: usize, to: &mut [Line; HALF], place: usize) {
     // SAFETY: the caller guarantees the features; a register holds 8 words.
     unsafe {
-        let mut x = [_mm256_setzero_si256(); HALF];
-        for (x, from) in x.iter_mut().zip(from) {
-            *x = _mm256_loadu_si256(from[column..][..HALF].as_ptr().cast());
-        }
         // Pairs of rows, then fours: `y[4i + c]` has columns c and c + 4 of rows 4i..4i + 4.
-        let mut y = x;
-        for i in 0..HALF / 4 {
-            let [a, b, c, d] = [x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]];
+        let mut y = [_mm256_setzero_si256(); HALF];
+        for (y, rows) in y.as_chunks_mut::<4>().0.iter_mut().zip(rows.as_chunks::<4>().0) {
+            let [a, b, c, d] = [rows[0][half], rows[1][half], rows[2][half], rows[3][half]];
             let [ab, cd] = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
-            (y[4 * i], y[4 * i + 1]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+            (y[0], y[1]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
             let [ab, cd] = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
-            (y[4 * i + 2], y[4 * i + 3]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+            (y[2], y[3]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
         }
-        for c in 0..HALF / 2 {
-            let [low, high] = [column + c, column + c + 4];
-            let halves = _mm256_permute2x128_si256::<0x20>(y[c], y[c + 4]);
-            _mm256_storeu_si256(to[low].0[row..][..HALF].as_mut_ptr().cast(), halves);
-            let halves = _mm256_permute2x128_si256::<0x31>(y[c], y[c + 4]);
-            _mm256_storeu_si256(to[high].0[row..][..HALF].as_mut_ptr().cast(), halves);
+        for c in 0..4 {
+            let low = _mm256_permute2x128_si256::<0x20>(y[c], y[c + 4]);
+            let high = _mm256_permute2x128_si256::<0x31>(y[c], y[c + 4]);
+            _mm256_storeu_si256(to[c].0[place..][..HALF].as_mut_ptr().cast(), low);
+            _mm256_storeu_si256(to[c + 4].0[place..][..HALF].as_mut_ptr().cast(), high);
         }
     }
 }
@@ -134,11 +156,11 @@ pub(super) trait Element: Copy {
     /// Rounded to bfloat16: its bits in the upper half, anything in the lower one.
     fn upper_half(self) -> u32;
 
-    /// Makes words of 32 elements.
+    /// Returns the words of 32 elements.
     ///
     /// # Safety
     /// The features are there, and the elements may be read.
-    unsafe fn pairs(from: *const Self, to: &mut [u32; LANES]);
+    unsafe fn pairs(from: *const Self) -> [__m256i; 2];
 }
 
 impl Element for f32 {
@@ -153,20 +175,26 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    unsafe fn pairs(from: *const Self, to: &mut [u32; LANES]) {
-        for (i, to) in to.as_chunks_mut::<HALF>().0.iter_mut().enumerate() {
-            // SAFETY: the caller guarantees it.
-            unsafe {
-                let from = from.add(i * LANES);
-                let a = _mm256_loadu2_m128(from.add(8), from);
-                let b = _mm256_loadu2_m128(from.add(12), from.add(4));
-                // Elements at even and at odd places, in order.
-                let first = upper_halves(_mm256_shuffle_ps::<0x88>(a, b));
-                let second = upper_halves(_mm256_shuffle_ps::<0xdd>(a, b));
-                let words = _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(first), second);
-                _mm256_storeu_si256(to.as_mut_ptr().cast(), words);
-            }
-        }
+    unsafe fn pairs(from: *const Self) -> [__m256i; 2] {
+        // SAFETY: the caller guarantees it.
+        unsafe { [sixteen(from), sixteen(from.add(LANES))] }
+    }
+}
+
+/// Returns the words of 16 numbers.
+///
+/// # Safety
+/// The features are there, and the numbers may be read.
+#[inline(always)]
+unsafe fn sixteen(from: *const f32) -> __m256i {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        let a = _mm256_loadu2_m128(from.add(8), from);
+        let b = _mm256_loadu2_m128(from.add(12), from.add(4));
+        // Elements at even and at odd places, in order.
+        let first = upper_halves(_mm256_shuffle_ps::<0x88>(a, b));
+        let second = upper_halves(_mm256_shuffle_ps::<0xdd>(a, b));
+        _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(first), second)
     }
 }
 
@@ -196,9 +224,9 @@ impl Element for bf16 {
     }
 
     #[inline(always)]
-    unsafe fn pairs(from: *const Self, to: &mut [u32; LANES]) {
-        // SAFETY: the caller guarantees that they may be read.
-        *to = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
+    unsafe fn pairs(from: *const Self) -> [__m256i; 2] {
+        // SAFETY: the caller guarantees it.
+        unsafe { [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(LANES).cast())] }
     }
 }
 

@@ -66,7 +66,7 @@ impl<T: Element> Lines<T> for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn across(from: Strided<T>, rows: usize, columns: usize, kept: Option<Kept>) -> [Line; LANES] {
+    unsafe fn across(from: Strided<T>, rows: usize, columns: usize, kept: Option<Kept>, to: &mut [Line; LANES]) {
         let masks = [mask(columns), mask(columns.saturating_sub(LANES))];
         // SAFETY: masked lanes are neither read nor written. A line is a register, by its bits.
         unsafe {
@@ -79,7 +79,7 @@ impl<T: Element> Lines<T> for Avx512 {
                     _mm512_mask_storeu_epi16(kept.skip(i, 0).first.cast(), mask, *x);
                 }
             }
-            transmute::<[__m512i; LANES], [Line; LANES]>(transpose::registers(x))
+            *to = transmute::<[__m512i; LANES], [Line; LANES]>(transpose::registers(x));
         }
     }
 }

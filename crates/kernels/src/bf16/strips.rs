@@ -120,7 +120,7 @@ pub(super) trait Lines<T> {
     /// # Safety
     /// The instructions are there, and `rows`, of which the first 16 count, × `columns`, at most 32, elements of `from` may be
     /// read, and as many of `kept` written.
-    unsafe fn across(from: Strided<T>, rows: usize, columns: usize, kept: Option<Kept>) -> [Line; LANES];
+    unsafe fn across(from: Strided<T>, rows: usize, columns: usize, kept: Option<Kept>, to: &mut [Line; LANES]);
 }
 
 /// Rounds `count` rows of `from` into strips. Lanes beyond `count` and the missing partner of an odd depth are zeros.
@@ -151,7 +151,7 @@ pub(super) unsafe fn pack<L: Lines<T>, T: Copy>(
             for (k, lines) in steps(depth, 2 * LANES).zip(strip.as_chunks_mut().0) {
                 let kept = kept.map(|kept| kept.skip(s * LANES, k.start));
                 // SAFETY: as above.
-                *lines = unsafe { L::across(from.skip(s * LANES, k.start), count - s * LANES, k.len(), kept) };
+                unsafe { L::across(from.skip(s * LANES, k.start), count - s * LANES, k.len(), kept, lines) };
             }
         }
     }
