@@ -1,4 +1,4 @@
-//! Transposition of matrices, 16 rows and columns at a time where there is AVX-512.
+//! Transposition of matrices, in registers where there is AVX2 or AVX-512.
 #![allow(unsafe_code)]
 
 use crate::vector::{Uninit, written};
@@ -7,6 +7,9 @@ use std::arch::x86_64::*;
 
 /// Rows and columns of a square: a cache line, and a register of AVX-512, has 16 numbers.
 const SIDE: usize = 16;
+/// Numbers in a register of AVX2.
+#[cfg(target_arch = "x86_64")]
+const HALF: usize = SIDE / 2;
 
 /// Returns the columns of `[rows, columns]`, one after another: `[columns, rows]`. Rows of `from` are `stride` apart.
 ///
@@ -30,14 +33,20 @@ pub(crate) fn transposed(from: &[f32], rows: usize, columns: usize, stride: usiz
 /// Transposes a square, of which there may be fewer rows and columns. Rows of `to` and `from` are as far apart as the strides say.
 fn square(to: &mut [Uninit], to_stride: usize, from: &[f32], stride: usize, [rows, columns]: [usize; 2]) {
     #[cfg(target_arch = "x86_64")]
-    if rows == SIDE && columns == SIDE && crate::simd::level() == crate::simd::Level::Avx512 {
+    if rows == SIDE && columns == SIDE {
         let last = SIDE - 1;
         assert!(
             last * stride + SIDE <= from.len() && last * to_stride + SIDE <= to.len(),
             "a square inside its matrices"
         );
-        // SAFETY: the features are there, and rows of both squares lie inside their slices.
-        return unsafe { whole(to.as_mut_ptr().cast(), to_stride, from.as_ptr(), stride) };
+        let (first, source): (*mut f32, _) = (to.as_mut_ptr().cast(), from.as_ptr());
+        match crate::simd::level() {
+            // SAFETY: the features are there, and rows of both squares lie inside their slices.
+            crate::simd::Level::Avx512 => return unsafe { whole(first, to_stride, source, stride) },
+            // SAFETY: as above.
+            crate::simd::Level::Avx2 => return unsafe { quarters(first, to_stride, source, stride) },
+            crate::simd::Level::Baseline => {}
+        }
     }
     for column in 0..columns {
         for row in 0..rows {
@@ -61,6 +70,49 @@ unsafe fn whole(to: *mut f32, to_stride: usize, from: *const f32, stride: usize)
             _mm512_storeu_si512(to.add(i * to_stride).cast(), column);
         }
     }
+}
+
+/// As [`whole`], 8 rows and columns at a time.
+///
+/// # Safety
+/// As there.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn quarters(to: *mut f32, to_stride: usize, from: *const f32, stride: usize) {
+    for [row, column] in [[0, 0], [0, HALF], [HALF, 0], [HALF, HALF]] {
+        let mut rows = [_mm256_setzero_si256(); HALF];
+        // SAFETY: the caller guarantees it.
+        unsafe {
+            for (i, x) in rows.iter_mut().enumerate() {
+                *x = _mm256_loadu_si256(from.add((row + i) * stride + column).cast());
+            }
+            for (i, x) in half_registers(rows).into_iter().enumerate() {
+                _mm256_storeu_si256(to.add((column + i) * to_stride + row).cast(), x);
+            }
+        }
+    }
+}
+
+/// Returns 8 registers of 8 numbers each as the columns of the matrix whose rows they are.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn half_registers(x: [__m256i; HALF]) -> [__m256i; HALF] {
+    // Pairs of rows, then fours: `y[4i + c]` has columns c and c + 4 of rows 4i..4i + 4.
+    let mut y = x;
+    for i in [0, 4] {
+        let [a, b, c, d] = [x[i], x[i + 1], x[i + 2], x[i + 3]];
+        let [ab, cd] = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
+        (y[i], y[i + 1]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+        let [ab, cd] = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
+        (y[i + 2], y[i + 3]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    }
+    let mut z = y;
+    for c in 0..HALF / 2 {
+        z[c] = _mm256_permute2x128_si256::<0x20>(y[c], y[c + 4]);
+        z[c + 4] = _mm256_permute2x128_si256::<0x31>(y[c], y[c + 4]);
+    }
+    z
 }
 
 /// Returns 16 registers of 16 numbers each as the columns of the matrix whose rows they are.

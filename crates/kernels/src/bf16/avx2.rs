@@ -7,6 +7,7 @@
 
 use super::operand::Strided;
 use super::strips::{self, Block, Kept, LANES, Line, Lines, Strips, steps};
+use crate::transpose;
 use half::bf16;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -64,22 +65,27 @@ impl<T: Element> Lines<T> for Avx2 {
     unsafe fn across(from: Strided<T>, rows: usize, columns: usize, kept: Option<Kept>, to: &mut [Line; LANES]) {
         for first in [0, HALF] {
             // SAFETY: the caller guarantees the features.
-            let mut words = [[unsafe { _mm256_setzero_si256() }; 2]; HALF];
-            for (i, words) in words.iter_mut().enumerate().take(rows.saturating_sub(first)) {
-                let row = from.skip(first + i, 0).data;
+            let mut words = [[unsafe { _mm256_setzero_si256() }; HALF]; 2];
+            for (i, at) in (first..rows.min(first + HALF)).enumerate() {
+                let row = from.skip(at, 0).data;
                 // SAFETY: the caller guarantees that these elements may be read, and as many of `kept` written. A prefetch of any
                 // address is harmless.
                 unsafe {
                     _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(AHEAD).cast());
-                    *words = if columns == 2 * LANES { T::pairs(row) } else { first_pairs(row, columns) };
+                    let pairs = if columns == 2 * LANES { T::pairs(row) } else { first_pairs(row, columns) };
+                    [words[0][i], words[1][i]] = pairs;
                     if let Some(kept) = kept {
-                        keep(*words, kept.skip(first + i, 0).first, columns);
+                        keep(pairs, kept.skip(at, 0).first, columns);
                     }
                 }
             }
-            for (half, to) in to.as_chunks_mut::<HALF>().0.iter_mut().enumerate() {
-                // SAFETY: the caller guarantees the features.
-                unsafe { transpose(&words, half, to, first) };
+            for (words, lines) in words.into_iter().zip(to.as_chunks_mut::<HALF>().0) {
+                // SAFETY: the caller guarantees the features; a register holds 8 words.
+                unsafe {
+                    for (line, column) in lines.iter_mut().zip(transpose::half_registers(words)) {
+                        _mm256_storeu_si256(line.0[first..][..HALF].as_mut_ptr().cast(), column);
+                    }
+                }
             }
         }
     }
@@ -121,32 +127,6 @@ unsafe fn keep(words: [__m256i; 2], to: *mut bf16, count: usize) {
 #[inline(always)]
 fn pair<T: Element>(first: T, second: T) -> u32 {
     first.upper_half() >> 16 | second.upper_half() & UPPER
-}
-
-/// Writes 8 rows of 8 words, one half of `rows`, as words of 8 lines, from a place in each.
-///
-/// # Safety
-/// The features are there.
-#[inline(always)]
-unsafe fn transpose(rows: &[[__m256i; 2]; HALF], half: usize, to: &mut [Line; HALF], place: usize) {
-    // SAFETY: the caller guarantees the features; a register holds 8 words.
-    unsafe {
-        // Pairs of rows, then fours: `y[4i + c]` has columns c and c + 4 of rows 4i..4i + 4.
-        let mut y = [_mm256_setzero_si256(); HALF];
-        for (y, rows) in y.as_chunks_mut::<4>().0.iter_mut().zip(rows.as_chunks::<4>().0) {
-            let [a, b, c, d] = [rows[0][half], rows[1][half], rows[2][half], rows[3][half]];
-            let [ab, cd] = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
-            (y[0], y[1]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-            let [ab, cd] = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
-            (y[2], y[3]) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-        }
-        for c in 0..4 {
-            let low = _mm256_permute2x128_si256::<0x20>(y[c], y[c + 4]);
-            let high = _mm256_permute2x128_si256::<0x31>(y[c], y[c + 4]);
-            _mm256_storeu_si256(to[c].0[place..][..HALF].as_mut_ptr().cast(), low);
-            _mm256_storeu_si256(to[c + 4].0[place..][..HALF].as_mut_ptr().cast(), high);
-        }
-    }
 }
 
 /// Element of an operand.
