@@ -370,6 +370,9 @@ pub enum RunError {
     /// A model could not be evaluated.
     #[error("the model cannot be evaluated: {0}")]
     Evaluate(BoxError),
+    /// The user interrupted the reading of inputs that a finished router is described by.
+    #[error("interrupted before the inputs of the router were described: train with --resume does so")]
+    Interrupted,
     /// There is no cache to fill, because it is off.
     #[error("`data.cache.what` is off, so there is no cache: set it to `audio` or `features`")]
     CacheOff,
@@ -438,7 +441,7 @@ impl RunError {
     /// Whether the user interrupted the run before there was anything to save.
     pub fn is_interruption(&self) -> bool {
         match self {
-            Self::Data(SpeechError::Interrupted { .. }) => true,
+            Self::Interrupted | Self::Data(SpeechError::Interrupted { .. }) => true,
             Self::Speech { source, .. } => matches!(**source, SpeechError::Interrupted { .. }),
             _ => false,
         }

@@ -104,10 +104,7 @@ pub(super) fn steps(len: usize, step: usize) -> impl Iterator<Item = Range<usize
     (0..len).step_by(step).map(move |start| start..len.min(start + step))
 }
 
-/// Instructions that make lines of elements of type `T`.
-///
-/// # Safety
-/// Its functions need the instructions of the implementation.
+/// Instruction set that makes lines of elements of type `T`.
 pub(super) trait Lines<T> {
     /// Makes a line of a matrix whose columns are contiguous: of two columns, or of one and zeros.
     ///

@@ -8,6 +8,7 @@ use super::setup::Setup;
 use super::spec::StageSpec;
 use crate::{RunError, Split};
 use std::path::{Path, PathBuf};
+use undertone_data::loader::LoaderError;
 use undertone_model::known_inputs::KnownInputs;
 use undertone_store::{Dtype, TensorFile, write_tensors};
 
@@ -30,7 +31,7 @@ pub(super) fn path(stage: &StageSpec) -> PathBuf {
 /// every model of the stage.
 ///
 /// # Errors
-/// When data cannot be read, or the file cannot be written.
+/// When data cannot be read, the file cannot be written, or the user interrupts it.
 pub(super) fn record(stage: &StageSpec, setup: &Setup) -> Result<(), RunError> {
     let path = path(stage);
     if !stage.is_routed() || path.exists() {
@@ -60,7 +61,10 @@ pub(super) fn pooled(
 ) -> Result<Vec<(Vec<f32>, usize)>, RunError> {
     let mut found = Vec::new();
     for batch in batches.epoch(0, 0) {
-        let mut batch: TaskBatch = batch.map_err(|error| RunError::Evaluate(error.into()))?;
+        let mut batch: TaskBatch = batch.map_err(|error| match error {
+            LoaderError::GivenUp { .. } => RunError::Interrupted,
+            error => RunError::Evaluate(error.into()),
+        })?;
         let (input, padding) = input(&mut batch, 0, &setup.device);
         let Some(input) = input else { continue };
         let tapped = model.tap(input, padding).map_err(|error| RunError::Evaluate(error.into()))?;

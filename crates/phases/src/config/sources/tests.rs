@@ -41,7 +41,7 @@ fn read(source: Value) -> Result<SourceConfig, String> {
     serde_json::from_value(source).map_err(|error| error.to_string())
 }
 
-/// Returns the settings of the default synthesiser as every source records them.
+/// Returns the settings of the default synthesiser as runs record them.
 fn recorded_cw() -> Value {
     serde_json::to_value(Experiment::default()).expect("JSON")["data"]["train"]["cw"].take()
 }
@@ -49,7 +49,7 @@ fn recorded_cw() -> Value {
 /// Returns a source as runs record it, with these keys.
 fn recorded(keys: Value) -> Value {
     let mut source = json!({
-        "synth": null, "cw": recorded_cw(), "samples": 1000, "stages": [], "path": null, "hub": null, "subset": null,
+        "synth": null, "samples": 1000, "stages": [], "path": null, "hub": null, "subset": null,
         "split": null, "revision": null, "stream": false, "target_path": null, "format": "auto", "columns": {},
         "header": null, "limit": null, "part": null, "weight": null, "part_of_train": null, "group_by": null
     });
@@ -58,12 +58,12 @@ fn recorded(keys: Value) -> Value {
 }
 
 #[test]
-fn what_runs_record_is_what_it_was() {
+fn what_runs_record_is_read_as_what_it_was() {
     let mut fast = recorded_cw();
     fast["wpm"] = json!([30.5, 40.0]);
     let stages = json!([{"epochs": 2, "cw": {"wpm": [10, 20]}}]);
     for (recorded, short) in [
-        (recorded(json!({})), json!({})),
+        (recorded(json!({"cw": recorded_cw()})), json!({})),
         (
             recorded(json!({"synth": "cw", "cw": fast, "stages": stages})),
             json!({"synth": "cw", "cw": {"wpm": [30.5, 40]}, "stages": stages}),
@@ -78,7 +78,12 @@ fn what_runs_record_is_what_it_was() {
     ] {
         let source = read(short).expect("a source");
         assert_eq!(serde_json::to_value(&source).expect("JSON"), recorded);
-        assert_eq!(read(recorded), Ok(source));
+        assert_eq!(read(recorded.clone()), Ok(source.clone()));
+        // Earlier versions recorded the default synthesiser's settings with every source.
+        let mut earlier = recorded;
+        let keys = earlier.as_object_mut().expect("a map");
+        keys.entry("cw").or_insert_with(recorded_cw);
+        assert_eq!(read(earlier), Ok(source));
     }
 }
 

@@ -187,7 +187,7 @@ impl WrittenSource {
                     keys.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
                 known.push("options");
                 let known = known.join(", ");
-                // Runs record the settings of the default synthesiser, whatever they are trained on.
+                // Runs of earlier versions record the settings of the default synthesiser, whatever they are trained on.
                 let more = match kinds::all().is_empty() {
                     true => format!(", and those of registered sources: {REGISTER}"),
                     false => String::new(),
@@ -202,7 +202,10 @@ impl WrittenSource {
             self.named.remove(kind.name());
             (self.options, self.stages) = (written.options, written.stages);
         }
-        // The default synthesiser's settings are written with any source, also where they have no effect.
+        // The defaults below a configuration have the default synthesiser's settings, and so do runs of earlier versions, whatever the
+        // source is.
+        let default = kinds::default().map(|kind| (kind.name().to_owned(), Value::Object(default_options())));
+        self.named.retain(|name, value| default.as_ref().is_none_or(|(own, usual)| name != own || value != usual));
         for (name, value) in written.named {
             self.named.entry(name).or_insert(value);
         }
@@ -255,7 +258,6 @@ impl From<SourceConfig> for WrittenSource {
     fn from(source: SourceConfig) -> Self {
         let SourceConfig { origin, weight } = source;
         let mut written = Self { weight, ..Self::default() };
-        let mut options = None;
         match origin {
             Origin::Synthesised(made) => {
                 let key = made.key();
@@ -267,7 +269,7 @@ impl From<SourceConfig> for WrittenSource {
                 (written.synth, written.samples) = (made.synth, made.samples);
                 match key.as_str() {
                     "options" => written.options = made.options,
-                    _ => options = Some(made.options),
+                    _ => _ = written.named.insert(key, Value::Object(made.options)),
                 }
             }
             Origin::Files(files) => {
@@ -283,11 +285,6 @@ impl From<SourceConfig> for WrittenSource {
             Origin::PartOfTrain(part) => {
                 (written.part_of_train, written.group_by) = (Some(part.share), part.group_by);
             }
-        }
-        // Every source is written with the settings of the default synthesiser, as it always was.
-        if let Some(default) = kinds::default() {
-            let options = options.unwrap_or_else(default_options);
-            written.named.insert(default.name().to_owned(), Value::Object(options));
         }
         written
     }
