@@ -1,8 +1,6 @@
 //! A DYNAMO run as a user sees it: phases that follow each other, resume by themselves, and refuse what cannot be.
 
 use serde_json::Value;
-use undertone::phases::run::{Phase, train_phases};
-use undertone::phases::{Experiment, Session};
 use undertone_tests::runs::two_tasks;
 use undertone_tests::{Outcome, Place, change_tensors, tensors, wav};
 
@@ -22,24 +20,6 @@ fn trained(place: &Place, more: &[&str]) -> Outcome {
 
 fn json(place: &Place, path: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(place.path(path)).expect(path)).expect("JSON")
-}
-
-#[test]
-fn an_interruption_after_the_last_step_of_a_router_is_one() {
-    let place = place();
-    trained(&place, &["--phase", "1"]);
-    trained(&place, &["--phase", "2"]);
-    let described = place.path("runs/two/phase2/inputs.safetensors");
-    let before = std::fs::read(&described).expect("a file");
-    std::fs::remove_file(&described).expect("removed");
-    let settings = [format!("run.dir={}", place.path("runs").display())];
-    let experiment = Experiment::load(Some(&place.path("two.yaml")), &settings).expect("an experiment");
-    let session = Session { resume: true, ..Session::default() };
-    session.interrupt.ask();
-    let error = train_phases(&experiment, &[Phase::Router], &session).expect_err("interrupted");
-    assert!(error.is_interruption() && error.to_string().contains("--resume"), "{error}");
-    trained(&place, &["--phase", "2", "--resume"]);
-    assert_eq!(std::fs::read(&described).expect("described then"), before);
 }
 
 #[test]

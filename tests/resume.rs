@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use undertone::phases::run::train;
+use undertone::phases::run::{Phase, train, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
-use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
+use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, two_tasks, wait_until};
 use undertone_tests::{Place, change_tensors, wav, write_model};
 
 #[test]
@@ -338,4 +338,24 @@ fn a_run_interrupted_before_its_first_step_evaluates_the_beginning_once() {
     let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
     let steps: Vec<&str> = metrics.lines().filter(|l| l.contains("\"step\":0,")).collect();
     assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+#[test]
+fn an_interruption_after_the_last_step_of_a_router_is_one() {
+    let place = Place::default();
+    place.write("two.yaml", two_tasks());
+    let trained = |more: &[&str]| place.run(&[&["train", "--config", "two.yaml"], more].concat()).succeeded();
+    trained(&["--phase", "1"]);
+    trained(&["--phase", "2"]);
+    let described = place.path("runs/two/phase2/inputs.safetensors");
+    let before = std::fs::read(&described).expect("a file");
+    std::fs::remove_file(&described).expect("removed");
+    let settings = [format!("run.dir={}", place.path("runs").display())];
+    let experiment = Experiment::load(Some(&place.path("two.yaml")), &settings).expect("an experiment");
+    let session = Session { resume: true, ..Session::default() };
+    session.interrupt.ask();
+    let error = train_phases(&experiment, &[Phase::Router], &session).expect_err("interrupted");
+    assert!(error.is_interruption() && error.to_string().contains("--resume"), "{error}");
+    trained(&["--phase", "2", "--resume"]);
+    assert_eq!(std::fs::read(&described).expect("described then"), before);
 }
