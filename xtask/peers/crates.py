@@ -36,13 +36,14 @@ def dependencies():
     return needs, {names[member] for member in metadata["workspace_members"]}
 
 
-def reached(needs, roots, without=None):
-    found, left = set(), [root for root in roots if root != without]
+def reached(needs, members, without=None):
+    """What is built for the project's own crates if none of them asked for one of their dependencies."""
+    found, left = set(), list(members)
     while left:
         crate = left.pop()
         if crate not in found:
             found.add(crate)
-            left += [need for need in needs[crate] if need != without]
+            left += needs[crate] - {without} if crate in members else needs[crate]
     return found
 
 
