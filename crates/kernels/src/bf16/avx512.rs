@@ -28,7 +28,7 @@ const PAIRS: [u16; 2 * LANES] = [
 ];
 
 /// Mask of the lanes below `n`.
-pub(super) fn mask(n: usize) -> __mmask16 {
+fn mask(n: usize) -> __mmask16 {
     if n < LANES { (1 << n) - 1 } else { !0 }
 }
 

@@ -4,7 +4,7 @@
 //! exact in `f32`. Infinities and NaN propagate.
 //!
 //! The structure is that of BLIS (Van Zee & van de Geijn, 2015). Both operands are rounded into *strips*, 16 rows of
-//! `a` or 16 columns of `b` wide. Line `p` of a strip is a register with elements `2p` and `2p + 1` of each along k, as
+//! `a` or 16 columns of `b` wide. Line `p` of a strip has elements `2p` and `2p + 1` of each along k, as
 //! `vdpbf16ps` requires them. Processors without that instruction widen the same lines in registers.
 //!
 //! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. Packing reads memory more slowly than
@@ -25,9 +25,9 @@ mod product;
 mod strips;
 
 use half::bf16;
+use instructions::Instructions;
 use std::mem::MaybeUninit;
 
-use instructions::Instructions;
 pub(crate) use operand::{Operand, Strided};
 pub(crate) use product::{Product, Right};
 pub(crate) use strips::Packed;
@@ -37,6 +37,8 @@ pub(crate) fn available() -> bool {
     Instructions::all().next().is_some()
 }
 
+/// Returns the best instructions of this processor.
+///
 /// # Panics
 /// If products in bf16 are not [`available`].
 fn best() -> Instructions {
@@ -58,6 +60,8 @@ pub(crate) unsafe fn product(p: &Product) {
     unsafe { product_by(best(), p) };
 }
 
+/// Computes `p` with these instructions.
+///
 /// # Safety
 /// As [`product`], and the instructions are there.
 #[allow(unsafe_code)]
