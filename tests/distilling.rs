@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use undertone_tests::Place;
+use undertone_tests::runs::two_tasks;
 
 /// Recordings of Morse with their texts, and an experiment that distils the bundled model on them.
 fn place() -> Place {
@@ -95,6 +96,34 @@ fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
     std::fs::remove_dir_all(place.path("runs/student/checkpoints/step-00000012")).expect("removed");
     place.run(&["train", "--config", "distil.yaml", "--resume"]).succeeded();
     assert!(["model.safetensors", "optimizer.safetensors"].map(run) == whole, "other bits");
+}
+
+#[test]
+fn one_adapter_learns_from_those_of_a_run() {
+    let place = Place::default();
+    place.write("two.yaml", two_tasks());
+    let train = |more: &[&str]| place.run(&[&["train", "--config", "two.yaml"], more].concat());
+    train(&["--phase", "1"]).succeeded();
+    let distilled = ["--baseline", "distilled"];
+    train(&distilled).assert_refusal(&["phase 3", "phases.baselines.teacher.phase"]);
+    let second = ["--baseline", "distilled", "--set", "phases.baselines.teacher.phase=2"];
+    train(&second).assert_refusal(&["phases 1 and 3 train adapters"]);
+    train(&["--phase", "2"]).succeeded();
+    train(&["--phase", "3"]).succeeded();
+    train(&distilled).succeeded();
+    let steps = lines(&read(&place, "runs/two/baselines/distilled/metrics.jsonl"));
+    let steps: Vec<&Value> = steps.iter().filter(|line| line["split"] == "train").collect();
+    assert!(!steps.is_empty());
+    for step in steps {
+        let term = |name: &str| step.get(name).map_or(0.0, |value| value.as_f64().expect("a number"));
+        let terms = ["low", "high", "low.distillation", "high.distillation"].map(term);
+        let total: f64 = terms.iter().sum();
+        assert!((term("loss") - total).abs() < 1e-3 * total && terms[2] + terms[3] > 0.0, "{step}");
+    }
+    let table = place.run(&["analyze", "--run", "runs/two"]).succeeded();
+    assert!(table.stdout.contains("distilled adapter"), "{}", table.stdout);
+    let rates = place.run(&["tune", "--lr", "--config", "two.yaml", "--baseline", "distilled"]);
+    rates.assert_refusal(&["--baseline shared", "phases.baselines.distilled"]);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 apt-get install asterisk-core-sounds-en-g722 asterisk-core-sounds-en
 pip install av numpy soundfile
-python prompts.py OUT [--minutes 10] [--clips 200] [--noise 20] [--codec gsm]
+python prompts.py OUT [--minutes 10] [--clips 200] [--noise 20] [--codec gsm] [--language es]
 
 Writes OUT/clips/*.wav with OUT/clips/manifest.csv, OUT/long.wav, and OUT/long.json: for each prompt in long.wav its text, and
 where it begins and ends, in seconds. Prompts are separated by pauses of 0.3 to 2 seconds, drawn with a seed. --noise adds pink
 noise to long.wav, so many dB below the speech. --codec gsm takes the recordings of asterisk-core-sounds-en-gsm: 8 kHz, as a mobile
-telephone sends them. The column `kind` of the list is what a prompt is about, by the first word of its name: vm, conf, queue, ...
+telephone sends them. --language es takes Spanish ones (asterisk-core-sounds-es-g722 or -gsm, and asterisk-core-sounds-es), whose texts have no
+accents. The column `kind` of the list is what a prompt is about, by the first word of its name: vm, conf, queue, ...
 """
 
 import argparse
@@ -22,8 +23,8 @@ import av
 import numpy as np
 import soundfile
 
-SOUNDS = Path("/usr/share/asterisk/sounds/en_US_f_Allison")
-TEXTS = Path("/usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz")
+SOUNDS = Path("/usr/share/asterisk/sounds")
+SPEAKERS = {"en": "en_US_f_Allison", "es": "es_MX_f_Allison"}
 RATES = {"g722": 16000, "gsm": 8000}
 
 
@@ -42,11 +43,12 @@ def trimmed(audio, rate):
     return audio[loud[0] * size : (loud[-1] + 1) * size]
 
 
-def prompts(codec):
-    for line in gzip.open(TEXTS, "rt", encoding="utf-8", errors="replace"):
+def prompts(language, codec):
+    texts = Path(f"/usr/share/doc/asterisk-core-sounds-{language}/core-sounds-{language}.txt.gz")
+    for line in gzip.open(texts, "rt", encoding="utf-8", errors="replace"):
         name, _, text = line.strip().partition(":")
         text = text.strip()
-        path = SOUNDS / f"{name}.{codec}"
+        path = SOUNDS / SPEAKERS[language] / f"{name}.{codec}"
         # Notes in brackets are not spoken.
         if line.startswith(";") or not path.is_file() or re.search(r"[\[\]()<>]", text) or len(text.split()) < 3:
             continue
@@ -69,9 +71,10 @@ def main():
     parser.add_argument("--clips", type=int, default=200)
     parser.add_argument("--noise", type=float)
     parser.add_argument("--codec", choices=RATES, default="g722")
+    parser.add_argument("--language", choices=SPEAKERS, default="en")
     arguments = parser.parse_args()
     rate, draw = RATES[arguments.codec], random.Random(0)
-    every = list(prompts(arguments.codec))
+    every = list(prompts(arguments.language, arguments.codec))
     draw.shuffle(every)
     clips = arguments.out / "clips"
     clips.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,14 @@
-"""Which task a run's router chooses for texts of the tasks and for texts of another style, beside Arrow.
+"""Which task a run's router chooses for texts of the tasks and for texts of another style, beside Arrow and PHATGOOSE.
 
 undertone export --run RUN --format dynamo --out FOLDER
 pip install torch safetensors tokenizers
-python routing.py FOLDER --own TASK=FILE ... --shifted TASK=FILE ... [--words 0 1 2 3] [--limit 500]
+python routing.py FOLDER --own TASK=FILE ... --shifted TASK=FILE ... [--words 0 1 2 3] [--limit 500] [--gates TASK=FILE ...]
 
 Each file has one text a line, or a text and its context with a tab between, of one task; none of them was trained on. Prints the share of
 each file whose task is chosen, for some values of `router.words`, and for Arrow (Ostapenko et al., 2024, arXiv 2405.11157), which trains
 nothing: an adapter is as likely as the size of its inputs along the direction that its update stretches most. Arrow decides for each token
-and map; here its mean over both decides for a text, because the heads need one task.
+and map; here its mean over both decides for a text, because the heads need one task. With --gates, a file of training samples in JSON lines
+for each task, phatgoose.py trains gates and adds its column.
 """
 
 import argparse
@@ -15,17 +16,17 @@ import importlib.util
 from pathlib import Path
 
 import torch
+from phatgoose import Phatgoose
 
 
 class Arrow:
     """Direction of each adapter in each linear map, and the inputs of the maps."""
 
-    def __init__(self, backbone, adapters):
-        self.backbone, self.adapters, self.directions = backbone, adapters, {}
-        for name, parts in backbone.adapters.items():
+    def __init__(self, model):
+        self.model, self.backbone, self.directions = model, model.backbone, {}
+        for name, parts in self.backbone.adapters.items():
             self.directions[name] = torch.stack([self.direction(a, b) for _, a, b, _ in sorted(parts, key=lambda part: part[0])])
-        self.plain, self.found = backbone.linear, []
-        backbone.linear = self.linear
+        self.plain, self.found = self.backbone.linear, []
 
     @staticmethod
     def direction(a, b):
@@ -39,17 +40,18 @@ class Arrow:
             self.found.append((x[0, : self.count] @ self.directions[name].T).abs().mean(0))
         return self.plain(name, x)
 
-    def choose(self, model, tapped, count):
+    def choose(self, tapped, count):
         """Index of the task for a stream at the tap with so many tokens."""
         self.found, self.count = [], count
-        self.backbone.gates = [0.0] * len(self.adapters)
-        model.encode(tapped)
+        self.backbone.gates, self.backbone.linear = [0.0] * len(self.model.adapters), self.linear
+        self.model.encode(tapped)
+        self.backbone.linear = self.plain
         return int(torch.stack(self.found).mean(0).argmax())
 
 
 @torch.inference_mode()
-def choices(model, arrow, path, weights, limit):
-    """For each text of a file the task of each weight and the confidence in it, and the task of Arrow."""
+def choices(model, others, path, weights, limit):
+    """For each text of a file the task of each weight and the confidence in it, and the task of each of the other methods."""
     for line in Path(path).read_text(encoding="utf-8").splitlines()[:limit]:
         text, _, context = line.partition("\t")
         tapped, count = model.tapped(model.backbone.encode(text, context or None, model.backbone.longest))
@@ -60,7 +62,7 @@ def choices(model, arrow, path, weights, limit):
             # Without words the confidence is the learned one.
             task, _, confidence = model.router.route(pooled, evidence if weight else None)
             chosen.append((model.tasks[task], confidence))
-        yield chosen + [(model.tasks[arrow.choose(model, tapped, count)], None)]
+        yield chosen + [(model.tasks[other.choose(tapped, count)], None) for other in others]
 
 
 def calibration_error(answers):
@@ -77,6 +79,7 @@ def main():
     parser.add_argument("--own", nargs="+", required=True)
     parser.add_argument("--shifted", nargs="*", default=[])
     parser.add_argument("--words", type=float, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--gates", nargs="*", default=[])
     parser.add_argument("--limit", type=int, default=500)
     args = parser.parse_args()
     spec = importlib.util.spec_from_file_location("predict", args.folder / "predict.py")
@@ -85,16 +88,20 @@ def main():
     model = predict.Dynamo(args.folder)
     (stage,) = args.folder.glob("phase*/words.safetensors")
     model.words = predict.WordCounts(predict.read_weights(stage))
-    arrow = Arrow(model.backbone, model.adapters)
-    print("texts", *(f"words {weight:g}" for weight in args.words), "Arrow", sep=" | ")
+    others = {"Arrow": Arrow(model)}
+    if args.gates:
+        others["PHATGOOSE"] = Phatgoose(predict, model)
+        for task, _, path in (file.partition("=") for file in args.gates):
+            others["PHATGOOSE"].train(task, path)
+    print("texts", *(f"words {weight:g}" for weight in args.words), *others, sep=" | ")
     for kind, files in (("own", args.own), ("shifted", args.shifted)):
         for task, _, path in (file.partition("=") for file in files):
-            found = list(choices(model, arrow, path, args.words, args.limit))
+            found = list(choices(model, others.values(), path, args.words, args.limit))
             columns = list(zip(*found))
             shares = [sum(chosen == task for chosen, _ in column) / len(found) for column in columns]
             print(f"{task}, {kind} ({len(found)})", *(f"{100 * share:.1f}" for share in shares), sep=" | ", flush=True)
-            errors = [calibration_error([(sure, chosen == task) for chosen, sure in column]) for column in columns[:-1]]
-            print("its calibration error", *(f"{error:.3f}" for error in errors), "–", sep=" | ", flush=True)
+            errors = [calibration_error([(sure, chosen == task) for chosen, sure in column]) for column in columns[: len(args.words)]]
+            print("its calibration error", *(f"{error:.3f}" for error in errors), *["–" for _ in others], sep=" | ", flush=True)
 
 
 if __name__ == "__main__":

@@ -206,6 +206,14 @@ pub enum RunError {
         /// The unfinished stage.
         directory: PathBuf,
     },
+    /// The phase whose adapters teach a baseline has not finished.
+    #[error("the baseline `distilled` learns from the adapters of phase {phase}, and `{}` has not finished: run `cargo xtask train --phase {phase}` first, or choose another phase in `phases.baselines.teacher.phase`", directory.display())]
+    NoTeacher {
+        /// The phase.
+        phase: u8,
+        /// The unfinished stage.
+        directory: PathBuf,
+    },
     /// An earlier phase would be trained further, and a later one has started from it.
     #[error("`{}` started from the result of an earlier phase, which is now configured for more steps: delete it, or train it again with --set run.overwrite=true", .0.display())]
     Outdated(PathBuf),
@@ -390,7 +398,7 @@ pub enum RunError {
     NothingToLabel,
     /// A recording is in a file with others, and a list cannot name it.
     #[error(
-        "the recording `{0}` is not in a file of its own, so a list cannot name it: label recordings that are files, or write          those of Parquet and tar shards into files first"
+        "the recording `{0}` is not in a file of its own, so a list cannot name it: label recordings that are files, or write those of Parquet and tar shards into files first"
     )]
     NotInFiles(String),
     /// The analysis of the results failed.

@@ -147,11 +147,9 @@ fn overrides(experiment: &Experiment, rate_changed: bool) -> Vec<String> {
         ("phases.1.train", &phases.adapters.train),
         ("phases.2.train", &phases.router.train),
         ("phases.3.train", &phases.joint.train),
-        ("phases.baselines.head", &phases.baselines.head),
-        ("phases.baselines.shared", &phases.baselines.shared),
-        ("phases.baselines.full", &phases.baselines.full),
     ];
     let named = sections.map(|(name, keys)| (name.to_owned(), keys)).into_iter();
+    let named = named.chain(phases.baselines.all().map(|(name, keys)| (format!("phases.baselines.{name}"), keys)));
     let tasks = experiment.tasks.iter().map(|task| (format!("tasks.{}.train", task.name), &task.train));
     let mut notes = Vec::new();
     for (name, keys) in named.chain(tasks) {

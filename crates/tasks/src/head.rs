@@ -9,7 +9,7 @@ use undertone_model::text::TextTokenizer;
 
 /// Network that computes a task's answers from a backbone's states: a `#[derive(Module)]` struct that implements this
 /// trait.
-pub trait TaskHead: DynModule<TaskHeads> {
+pub trait TaskHead: DynModule<TaskHeads> + Sync {
     /// Returns the loss on samples of its task, summed over their decisions.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub struct Args {
     /// Phases to run, of a configuration with tasks: 1 (adapters), 2 (router), 3 (both) or all; all if not given
     #[arg(long)]
     phase: Option<String>,
-    /// Train a baseline for a configuration with tasks: head, shared or full
+    /// Train a baseline for a configuration with tasks: head, shared, distilled or full
     #[arg(long, conflicts_with = "phase")]
     baseline: Option<Baseline>,
     /// Resume from the run's newest complete checkpoint

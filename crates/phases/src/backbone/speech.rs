@@ -106,7 +106,7 @@ pub trait SpeechDecoder: Any + Send + Sync {
         label_smoothing: f64,
     ) -> Result<Vec<Tensor<1>>, BoxError>;
 
-    /// Computes the loss of all reference texts together with the divergence from a teacher, whose states at every token are
+    /// Computes the [`losses`](Self::losses) of the groups with the divergence from a teacher, whose states at every token are
     /// `taught`. Only for decoders that write token by token; by default it is refused.
     ///
     /// # Errors
@@ -115,10 +115,20 @@ pub trait SpeechDecoder: Any + Send + Sync {
         &self,
         _states: SpeechStates,
         _targets: &SpeechTargets,
+        _groups: &[Vec<usize>],
         _taught: Taught,
         _label_smoothing: f64,
-    ) -> Result<Distillation, BoxError> {
+    ) -> Result<Vec<Distillation>, BoxError> {
         Err("the decoder of this backbone cannot learn from a teacher: leave out `loss.distillation`".into())
+    }
+
+    /// Computes what a teacher predicts with: the last states at every token of the reference texts, `[batch · tokens, width]`, and the
+    /// output layer, `[tokens of the vocabulary, width]`. Only for decoders that write token by token; by default it is refused.
+    ///
+    /// # Errors
+    /// When the decoder cannot teach, or the network is none of it.
+    fn predictions(&self, _states: SpeechStates, _targets: &SpeechTargets) -> Result<[Tensor<2>; 2], BoxError> {
+        Err("the decoder of this backbone cannot teach another model".into())
     }
 
     /// Generates the tokens of each row of `groups`, in their order. `prompts` are the prompts of all rows.

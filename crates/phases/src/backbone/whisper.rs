@@ -1,13 +1,13 @@
 //! Whisper as a speech backbone.
 
 use super::speech::{RowGroup, SpeechBackbone, SpeechDecoder, SpeechStates, SpeechTargets, SpeechTokenizer, row_ids};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::path::Path;
 use std::sync::Arc;
 use undertone_fit::Footprint;
 use undertone_model::backbone::BoxedBackbone;
 use undertone_model::whisper::{DecoderCache, PretrainedWhisper, TokenizerError, Whisper, WhisperDecoder};
-use undertone_ops::{CrossEntropyOptions, Distillation, Taught, linear_cross_entropy, linear_distillation};
+use undertone_ops::{CrossEntropyOptions, Distillation, LossSum, Taught, linear_cross_entropy, linear_distillation};
 use undertone_store::Dtype;
 use undertone_train::BoxError;
 
@@ -80,21 +80,16 @@ impl SpeechDecoder for PretrainedWhisper {
         groups: &[Vec<usize>],
         label_smoothing: f64,
     ) -> Result<Vec<Tensor<1>>, BoxError> {
-        let (decoder, [rows, ..], device) = (decoder(states.network)?, states.states.dims(), states.states.device());
+        let (decoder, device) = (decoder(states.network)?, states.states.device());
         // All tasks share one decoder, so it runs once for all of them.
         let hidden = hidden(decoder, states, targets);
-        let loss = |own: &Vec<usize>| {
-            if own.is_empty() {
-                return Tensor::zeros([1], &device);
+        let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
+        let loss = |own: &Vec<usize>| match own.is_empty() {
+            true => Tensor::zeros([1], &device),
+            false => {
+                let (labels, weight) = (labels(targets, own, &device), decoder.embed_tokens.weight.val());
+                linear_cross_entropy(of_rows(hidden.clone(), own), weight, None, labels, options).sum
             }
-            let pick = (own.len() < rows).then(|| row_ids(own, &device));
-            let hidden = pick.map_or(hidden.clone(), |rows| hidden.clone().select(0, rows));
-            let labels: Vec<i64> = own.iter().flat_map(|row| targets.row(*row)).copied().collect();
-            let [own, tokens, width] = hidden.dims();
-            let labels = Tensor::from_ints(TensorData::from(labels.as_slice()), &device);
-            let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
-            let hidden = hidden.reshape([own * tokens, width]);
-            linear_cross_entropy(hidden, decoder.embed_tokens.weight.val(), None, labels, options).sum
         };
         Ok(groups.iter().map(loss).collect())
     }
@@ -103,16 +98,32 @@ impl SpeechDecoder for PretrainedWhisper {
         &self,
         states: SpeechStates,
         targets: &SpeechTargets,
+        groups: &[Vec<usize>],
         taught: Taught,
         label_smoothing: f64,
-    ) -> Result<Distillation, BoxError> {
-        let (decoder, device) = (decoder(states.network)?, states.states.device());
+    ) -> Result<Vec<Distillation>, BoxError> {
+        let (decoder, [rows, ..], device) = (decoder(states.network)?, states.states.dims(), states.states.device());
         let hidden = hidden(decoder, states, targets);
-        let [rows, tokens, width] = hidden.dims();
-        let (hidden, weight) = (hidden.reshape([rows * tokens, width]), decoder.embed_tokens.weight.val());
-        let labels = Tensor::from_ints(TensorData::from(targets.labels), &device);
+        let [_, width] = taught.states.dims();
+        let of_teacher = taught.states.clone().reshape([rows, targets.tokens, width]);
         let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
-        Ok(linear_distillation(hidden, weight, taught, labels, options))
+        let loss = |own: &Vec<usize>| {
+            if own.is_empty() {
+                let zero = || Tensor::zeros([1], &device);
+                return Distillation { cross_entropy: LossSum { sum: zero(), count: zero() }, divergence: zero() };
+            }
+            let taught = Taught { states: of_rows(of_teacher.clone(), own), ..taught.clone() };
+            let (labels, weight) = (labels(targets, own, &device), decoder.embed_tokens.weight.val());
+            linear_distillation(of_rows(hidden.clone(), own), weight, taught, labels, options)
+        };
+        Ok(groups.iter().map(loss).collect())
+    }
+
+    fn predictions(&self, states: SpeechStates, targets: &SpeechTargets) -> Result<[Tensor<2>; 2], BoxError> {
+        let decoder = decoder(states.network)?;
+        let [rows, tokens, width] = [states.states.dims()[0], targets.tokens, decoder.embed_tokens.weight.dims()[1]];
+        let hidden = hidden(decoder, states, targets).reshape([rows * tokens, width]);
+        Ok([hidden, decoder.embed_tokens.weight.val()])
     }
 
     fn generate(
@@ -162,6 +173,20 @@ fn hidden(decoder: &WhisperDecoder, states: SpeechStates, targets: &SpeechTarget
     let ([rows, ..], device) = (states.states.dims(), states.states.device());
     let ids = Tensor::from_data(TensorData::new(targets.inputs.to_vec(), [rows, targets.tokens]), &device);
     decoder.as_embeddings(decoder.forward_all(ids, cache(decoder, states)))
+}
+
+/// Returns the states at every token of some rows, `[their tokens, width]`.
+fn of_rows(states: Tensor<3>, rows: &[usize]) -> Tensor<2> {
+    let [all, tokens, width] = states.dims();
+    let device = states.device();
+    let own = if rows.len() < all { states.select(0, row_ids(rows, &device)) } else { states };
+    own.reshape([rows.len() * tokens, width])
+}
+
+/// Returns the labels of some rows, `[their tokens]`.
+fn labels(targets: &SpeechTargets, rows: &[usize], device: &Device) -> Tensor<1, Int> {
+    let labels: Vec<i64> = rows.iter().flat_map(|row| targets.row(*row)).copied().collect();
+    Tensor::from_ints(TensorData::from(labels.as_slice()), device)
 }
 
 /// Returns the decoder's cache for the states, with the vectors of the rows' tasks.

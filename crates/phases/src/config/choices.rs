@@ -40,13 +40,14 @@ pub(super) const OTHERS: [Choice; 5] = [
 ];
 
 /// Sections with the keys of `train`, except for those of tasks, and the sections that each of them changes.
-pub(super) const TRAIN: [(&str, &[&str]); 7] = [
+pub(super) const TRAIN: [(&str, &[&str]); 8] = [
     ("train", &[]),
     ("phases.1.train", &["train"]),
     ("phases.2.train", &["train"]),
     ("phases.3.train", &["train"]),
     ("phases.baselines.head", &["phases.1.train", "train"]),
     ("phases.baselines.shared", &["phases.1.train", "train"]),
+    ("phases.baselines.distilled", &["phases.1.train", "train"]),
     ("phases.baselines.full", &["phases.1.train", "train"]),
 ];
 

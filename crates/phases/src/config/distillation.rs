@@ -35,11 +35,43 @@ impl DistillationConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let no_teacher = || "`loss.distillation.teacher` is missing: name the model to learn from";
         ensure(!self.teacher.as_os_str().is_empty(), no_teacher)?;
-        for (key, value) in [("weight", self.weight), ("temperature", self.temperature)] {
-            ensure(value.is_finite() && value > 0.0, || {
-                format!("`loss.distillation.{key}` is {value}: it must be above 0")
-            })?;
-        }
-        Ok(())
+        check_positive("loss.distillation", self.weight, self.temperature)
     }
+}
+
+/// Adapters of the run that teach the baseline `distilled`, each for its own task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdapterTeacher {
+    /// Phase that trained the adapters: 1 or 3.
+    pub phase: u8,
+    /// Weight of the divergence from their predictions, beside the cross-entropy of the text, whose weight is 1.
+    pub weight: f64,
+    /// Temperature τ that divides the logits of both.
+    pub temperature: f64,
+}
+
+impl Default for AdapterTeacher {
+    fn default() -> Self {
+        Self { phase: 3, weight: 1.0, temperature: 2.0 }
+    }
+}
+
+impl AdapterTeacher {
+    /// # Errors
+    /// When the phase trains no adapters, or a number is not positive.
+    pub(super) fn validate(self) -> Result<(), ConfigError> {
+        ensure(matches!(self.phase, 1 | 3), || {
+            format!("`phases.baselines.teacher.phase` is {}: phases 1 and 3 train adapters", self.phase)
+        })?;
+        check_positive("phases.baselines.teacher", self.weight, self.temperature)
+    }
+}
+
+/// Checks the numbers of a divergence in section `section`.
+fn check_positive(section: &str, weight: f64, temperature: f64) -> Result<(), ConfigError> {
+    for (key, value) in [("weight", weight), ("temperature", temperature)] {
+        ensure(value.is_finite() && value > 0.0, || format!("`{section}.{key}` is {value}: it must be above 0"))?;
+    }
+    Ok(())
 }

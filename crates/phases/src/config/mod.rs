@@ -27,7 +27,7 @@ mod yaml_text;
 pub(crate) use adapter::{adapter_of, keys_of};
 pub use alignment::AlignmentConfig;
 pub use data::{DataConfig, LongAudio, Normalizer, Pad};
-pub use distillation::DistillationConfig;
+pub use distillation::{AdapterTeacher, DistillationConfig};
 pub use error::ConfigError;
 pub(crate) use experiment::{BACKBONE, CONFIG};
 pub use experiment::{Experiment, LossConfig, RunConfig};

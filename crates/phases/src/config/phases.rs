@@ -1,5 +1,6 @@
 //! Configuration of the phases of a run with tasks.
 
+use super::AdapterTeacher;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use undertone_model::router::GateKind;
@@ -23,7 +24,7 @@ pub struct PhasesConfig {
     pub baselines: BaselinesConfig,
 }
 
-/// Training of the baselines: as in phase 1, except for these keys of `train`.
+/// Training of the baselines: as in phase 1, except for these keys of `train` for each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BaselinesConfig {
@@ -31,8 +32,19 @@ pub struct BaselinesConfig {
     pub head: Map<String, Value>,
     /// Keys for one adapter for all tasks.
     pub shared: Map<String, Value>,
+    /// Keys for one adapter for all tasks that the run's own adapters teach.
+    pub distilled: Map<String, Value>,
     /// Keys for the whole backbone, which needs a smaller learning rate than adapters do.
     pub full: Map<String, Value>,
+    /// Adapters that teach the baseline `distilled`.
+    pub teacher: AdapterTeacher,
+}
+
+impl BaselinesConfig {
+    /// Returns the name of each baseline with its keys of `train`.
+    pub(crate) fn all(&self) -> [(&'static str, &Map<String, Value>); 4] {
+        [("head", &self.head), ("shared", &self.shared), ("distilled", &self.distilled), ("full", &self.full)]
+    }
 }
 
 /// Phase 1: an adapter and a head for each task, with the backbone frozen.

@@ -44,7 +44,8 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
     for (phase, train) in [(1, &adapters.train), (2, &router.train), (3, &joint.train)] {
         phase_train(base, train).map_err(|e| format!("`phases.{phase}.train`: {e}"))?;
     }
-    for (name, train) in [("head", &baselines.head), ("shared", &baselines.shared), ("full", &baselines.full)] {
+    baselines.teacher.validate()?;
+    for (name, train) in baselines.all() {
         let train = phase_train(base, &adapters.train).and_then(|base| phase_train(&base, train));
         train.map_err(|e| format!("`phases.baselines.{name}`: {e}"))?;
     }

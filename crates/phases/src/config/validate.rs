@@ -118,7 +118,7 @@ impl Experiment {
         let is_adapted = !self.tasks.is_empty() || self.model.trainable == Trainable::Lora;
         ensure(!is_adapted, || {
             format!(
-                "`model.{key}` takes blocks out of a model, and an adapter belongs to the whole model that it was trained on:                  train the smaller model by itself first, and set `model.path` to it"
+                "`model.{key}` takes blocks out of a model, and an adapter belongs to the whole model that it was trained on: train the smaller model by itself first, and set `model.path` to it"
             )
         })?;
         ensure(self.model.backbone == Architecture::WHISPER && self.model.source.config.is_none(), || {

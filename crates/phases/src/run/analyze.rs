@@ -84,9 +84,12 @@ pub fn analyze(experiment: &Experiment, split: Split, by: &[String]) -> Result<R
         let evaluated = evaluate(&setup, &adapters(&setup)?, tasks, split, RouterKind::Oracle)?;
         results.push(("oracle, phase 1", evaluated.result));
     }
-    for (name, baseline) in
-        [("head only", Baseline::Head), ("shared adapter", Baseline::Shared), ("full fine-tuning", Baseline::Full)]
-    {
+    for (name, baseline) in [
+        ("head only", Baseline::Head),
+        ("shared adapter", Baseline::Shared),
+        ("distilled adapter", Baseline::Distilled),
+        ("full fine-tuning", Baseline::Full),
+    ] {
         for stage in stages(experiment, baseline).iter().filter(|stage| stage.is_complete()) {
             // A trained backbone was in f32.
             let in_f32 = stage.description.trained_backbone && experiment.model.frozen_dtype != FrozenDtype::F32;

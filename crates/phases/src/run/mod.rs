@@ -8,6 +8,7 @@
 //!
 //! A stage is a value: [`stages`] describes those of a phase or baseline, and everything else reads their fields.
 
+mod adapter_teacher;
 mod analyze;
 mod arrays;
 mod average;
@@ -89,5 +90,5 @@ pub use spec::{Layout, StageKind, StageSpec, stages};
 #[cfg(test)]
 pub(crate) use speech::collate;
 pub use stages::{StageOutcome, train, train_baseline, train_phases};
-pub use teacher::Teacher;
+pub use teacher::{Lesson, Teacher, WhisperTeacher};
 pub(crate) use text_data::read_texts;

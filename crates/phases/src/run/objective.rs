@@ -7,7 +7,7 @@ use super::folder::{self, Description};
 use super::losses::{routing_sums, routing_terms};
 use super::modality::EncodedBatch;
 use super::model::{Encoded, Tapped, TaskModel};
-use super::teacher::{DISTILLATION, Teacher};
+use super::teacher::{DISTILLATION, Lesson, Teacher};
 use crate::config::{RoutingWeights, TaskConfig, TrainingGates};
 use crate::skipped::SkipRecord;
 use crate::work::trainable_share;
@@ -44,7 +44,7 @@ pub struct TaskObjective {
     pub(super) policy: RoutingPolicy,
     pub(super) loss: LossConfig,
     /// Model that this one learns from, if there is one.
-    pub(super) teacher: Option<Arc<Teacher>>,
+    pub(super) teacher: Option<Arc<dyn Teacher>>,
     pub(super) evaluator: Evaluator,
     pub(super) valid: TaskLoader,
     /// Description of the exported folder; `None` in fine-tuning, which exports a folder like the one it started from.
@@ -81,10 +81,13 @@ impl TaskObjective {
         let smoothing = self.loss.label_smoothing;
         let mut sums: Vec<LossSum> = match &self.teacher {
             Some(teacher) => {
-                let taught = teacher.taught(beside.teacher, &encoded.states, &batch.input.speech()?.targets())?;
+                let lesson = Lesson { batch, input: beside.teacher, tapped, states: &encoded.states };
                 let speech = self.evaluator.pretrained.speech().ok_or(OF_SPEECH)?;
-                let Distillation { cross_entropy, divergence } = speech.distilled(of_batch, taught, smoothing)?;
-                vec![(term_name(&tasks[0]), cross_entropy.sum), (DISTILLATION.into(), divergence)]
+                let losses = speech.distilled(of_batch, teacher.taught(lesson)?, smoothing)?;
+                let of_task = |(task, Distillation { cross_entropy, divergence })| {
+                    [(term_name(task), cross_entropy.sum), (divergence_name(task), divergence)]
+                };
+                tasks.iter().zip(losses).flat_map(of_task).collect()
             }
             None => {
                 let sums = self.evaluator.pretrained.losses(of_batch, beside.heads, smoothing)?;
@@ -103,6 +106,11 @@ const OF_SPEECH: &str = "only a backbone that writes text by itself is trained a
 /// Name of a task's loss in logs.
 fn term_name(task: &TaskConfig) -> Cow<'static, str> {
     task.label().unwrap_or("text").to_owned().into()
+}
+
+/// Name of a task's divergence from the teacher in logs.
+fn divergence_name(task: &TaskConfig) -> Cow<'static, str> {
+    task.label().map_or(DISTILLATION.into(), |task| format!("{task}.{DISTILLATION}").into())
 }
 
 /// Inputs of a batch besides that of the backbone.
@@ -196,10 +204,13 @@ impl Objective for TaskObjective {
                 weight: task_weight * config.weight,
                 count: batch.decisions_of(task),
             }));
-            terms.extend(self.teacher.iter().map(|teacher| LossTerm {
-                name: DISTILLATION.into(),
-                weight: task_weight * teacher.weight(),
-                count: batch.decisions_of(0),
+            terms.extend(self.teacher.iter().flat_map(|teacher| {
+                let of_task = move |(task, config): (usize, &TaskConfig)| LossTerm {
+                    name: divergence_name(config),
+                    weight: task_weight * config.weight * teacher.weight(),
+                    count: batch.decisions_of(task),
+                };
+                self.evaluator.tasks.iter().enumerate().map(of_task)
             }));
             terms.extend(alignments(&self.loss.alignment, batch).map(|Alignment { name, weight, labels }| LossTerm {
                 name: name.into(),

@@ -53,19 +53,23 @@ pub enum Baseline {
     /// One adapter for all tasks, with the sum of the tasks' ranks. On a speech backbone there is one head, so the task
     /// has to be inferred from the input. On a text backbone each task has its own head, which identifies the task.
     Shared,
+    /// One adapter for all tasks as in `Shared`, which also learns from the predictions of the run's own adapters, each for its
+    /// task. On a speech backbone alone.
+    Distilled,
     /// The whole backbone trained on all tasks, with heads as for `Shared`.
     Full,
 }
 
 impl Baseline {
     /// All baselines.
-    pub const ALL: [Self; 3] = [Self::Head, Self::Shared, Self::Full];
+    pub const ALL: [Self; 4] = [Self::Head, Self::Shared, Self::Distilled, Self::Full];
 
     /// Returns its name in folders and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Head => "head",
             Self::Shared => "shared",
+            Self::Distilled => "distilled",
             Self::Full => "full",
         }
     }
@@ -76,6 +80,6 @@ impl FromStr for Baseline {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|baseline| baseline.name() == text);
-        found.ok_or_else(|| format!("there is no baseline `{text}`: there are head, shared and full"))
+        found.ok_or_else(|| format!("there is no baseline `{text}`: there are head, shared, distilled and full"))
     }
 }

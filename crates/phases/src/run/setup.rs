@@ -5,7 +5,7 @@ use super::checksum::BackboneChecksum;
 use super::evaluator::Evaluator;
 use super::modality::Opening;
 use super::pretrained::Pretrained;
-use super::teacher::Teacher;
+use super::teacher::WhisperTeacher;
 use crate::backbone::SpeechBackbone;
 use crate::config::TaskConfig;
 use crate::speech::StateCache;
@@ -36,7 +36,7 @@ pub struct Setup {
     /// slow.
     samples: RefCell<HashMap<(String, Split), Arc<dyn TaskSamples>>>,
     checksum: OnceCell<BackboneChecksum>,
-    teacher: OnceCell<Option<Arc<Teacher>>>,
+    teacher: OnceCell<Option<Arc<WhisperTeacher>>>,
 }
 
 impl Setup {
@@ -85,12 +85,12 @@ impl Setup {
     ///
     /// # Errors
     /// When it is not available, or does not fit.
-    pub(super) fn teacher(&self) -> Result<Option<Arc<Teacher>>, RunError> {
+    pub(super) fn teacher(&self) -> Result<Option<Arc<WhisperTeacher>>, RunError> {
         if let Some(teacher) = self.teacher.get() {
             return Ok(teacher.clone());
         }
         let student = self.pretrained.speech().and_then(SpeechBackbone::whisper);
-        let teacher = Teacher::load(&self.experiment, student, &self.device)?.map(Arc::new);
+        let teacher = WhisperTeacher::load(&self.experiment, student, &self.device)?.map(Arc::new);
         Ok(self.teacher.get_or_init(|| teacher).clone())
     }
 

@@ -48,10 +48,9 @@ impl Modality for SpeechBackbone {
         _: Option<&HeadInputs>,
         label_smoothing: f64,
     ) -> Result<Vec<Tensor<1>>, BoxError> {
-        let EncodedBatch { tasks, batch, .. } = encoded;
-        let groups: Vec<Vec<usize>> = (0..tasks.len()).map(|task| rows_of(&batch.tasks, task)).collect();
-        let targets = batch.input.speech()?.targets();
-        self.decoder.losses(states(encoded, &batch.tasks), &targets, &groups, label_smoothing)
+        let (targets, groups) = (encoded.batch.input.speech()?.targets(), rows_by_task(&encoded));
+        let tasks = &encoded.batch.tasks;
+        self.decoder.losses(states(encoded, tasks), &targets, &groups, label_smoothing)
     }
 
     fn answers(&self, encoded: EncodedBatch, chosen: &[usize]) -> Result<Vec<Answer>, BoxError> {
@@ -76,7 +75,7 @@ impl Modality for SpeechBackbone {
 }
 
 impl SpeechBackbone {
-    /// Computes the loss of the reference texts with the divergence from a teacher.
+    /// Computes each task's loss with its divergence from a teacher.
     ///
     /// # Errors
     /// When the batch is not for this backbone, or its decoder cannot be taught.
@@ -85,10 +84,20 @@ impl SpeechBackbone {
         encoded: EncodedBatch,
         taught: Taught,
         label_smoothing: f64,
-    ) -> Result<Distillation, BoxError> {
-        let batch = encoded.batch;
-        let targets = batch.input.speech()?.targets();
-        self.decoder.distilled(states(encoded, &batch.tasks), &targets, taught, label_smoothing)
+    ) -> Result<Vec<Distillation>, BoxError> {
+        let (targets, groups) = (encoded.batch.input.speech()?.targets(), rows_by_task(&encoded));
+        let tasks = &encoded.batch.tasks;
+        self.decoder.distilled(states(encoded, tasks), &targets, &groups, taught, label_smoothing)
+    }
+
+    /// Computes the last states at every token of the reference texts, and the output layer, for a model that learns from this
+    /// one.
+    ///
+    /// # Errors
+    /// When the batch is not for this backbone, or its decoder cannot teach.
+    pub(super) fn predictions(&self, encoded: EncodedBatch) -> Result<[Tensor<2>; 2], BoxError> {
+        let (targets, tasks) = (encoded.batch.input.speech()?.targets(), &encoded.batch.tasks);
+        self.decoder.predictions(states(encoded, tasks), &targets)
     }
 
     /// Returns a position at which a batch shorter than the window can begin, from its own random number.
@@ -97,6 +106,11 @@ impl SpeechBackbone {
         let room = (self.max_frames / self.frames_per_position.max(1)).saturating_sub(speech.positions);
         (speech.draw % (room as u64 + 1)) as usize
     }
+}
+
+/// Returns the rows of each task.
+fn rows_by_task(encoded: &EncodedBatch) -> Vec<Vec<usize>> {
+    (0..encoded.tasks.len()).map(|task| rows_of(&encoded.batch.tasks, task)).collect()
 }
 
 /// Returns the states with the vectors of these tasks, one for each row.

@@ -1,5 +1,6 @@
 //! A stage made ready: its model, its training configuration, its batches and its objective.
 
+use super::adapter_teacher::TrainedAdapters;
 use super::batch::TaskDataset;
 use super::folder::{AdapterDescription, Description, load_backbone, load_parts, load_router};
 use super::model::TaskModel;
@@ -8,18 +9,25 @@ use super::order::TaskOrder;
 use super::phase::Phase;
 use super::setup::Setup;
 use super::spec::{Layout, SampleOrder, StageSpec, stages};
+use super::teacher::Teacher;
 use super::words;
+use crate::backbone::SpeechBackbone;
+use crate::config::AdapterTeacher;
 use crate::skipped::SkipRecord;
 use crate::{ConfigError, RunError, Split};
 use burn::module::Module;
 use serde_json::Value;
 use std::path::PathBuf;
+use std::sync::Arc;
 use undertone_data::loader::Order;
 use undertone_metrics::{Direction, direction_of};
 use undertone_model::adapters::AdapterConfig;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
 use undertone_train::{LrScalingConfig, OptimizerConfig, Summary, TrainConfig};
+
+const NOT_TAUGHT: &str =
+    "the baseline `distilled` is for Whisper, whose decoder predicts token by token: train `--baseline shared`";
 
 impl StageSpec {
     /// Returns its training configuration.
@@ -163,11 +171,37 @@ impl StageSpec {
         Ok(TaskObjective {
             policy: self.policy,
             loss: self.loss.clone(),
-            teacher: setup.teacher()?,
+            teacher: self.teacher(setup)?,
             valid: setup.evaluation_batches(&self.tasks, Split::Valid)?,
             evaluator: setup.evaluator(self.tasks.clone())?,
             description: (self.layout == Layout::Adapters).then(|| self.description_on(setup)),
         })
+    }
+
+    /// Returns the model that its own learns from, if there is one: trained adapters of the run, or that of `loss.distillation`.
+    fn teacher(&self, setup: &Setup) -> Result<Option<Arc<dyn Teacher>>, RunError> {
+        let Some(config) = self.teacher else {
+            return Ok(setup.teacher()?.map(|teacher| teacher as Arc<dyn Teacher>));
+        };
+        let is_whisper = |speech: &&SpeechBackbone| speech.whisper().is_some();
+        let speech = setup.pretrained.speech().filter(is_whisper).cloned();
+        let speech = speech.ok_or_else(|| RunError::Setting(NOT_TAUGHT.into()))?;
+        let taught_by = self.taught_by(setup, config)?;
+        Ok(Some(Arc::new(TrainedAdapters::new(taught_by, speech, self.tasks.clone(), config))))
+    }
+
+    /// Loads the model with the run's own adapters and heads that teach this stage.
+    fn taught_by(&self, setup: &Setup, AdapterTeacher { phase, .. }: AdapterTeacher) -> Result<TaskModel, RunError> {
+        let experiment = &setup.experiment;
+        let origin = if phase == 1 { Phase::Adapters } else { Phase::Joint };
+        if let Some(unfinished) = stages(experiment, origin).into_iter().find(|stage| !stage.is_complete()) {
+            return Err(RunError::NoTeacher { phase, directory: unfinished.directory });
+        }
+        match origin {
+            // The second phase begins with the adapters of the first.
+            Phase::Adapters => stages(experiment, Phase::Router).remove(0).model(setup),
+            _ => stages(experiment, origin).remove(0).best_model(setup),
+        }
     }
 
     /// Returns the description of its folder, with the checksum of the backbone that stays frozen.

@@ -1,5 +1,7 @@
-//! The teacher of a model that is distilled.
+//! Teachers of models that are distilled.
 
+use super::batch::TaskBatch;
+use super::model::Tapped;
 use crate::backbone::SpeechTargets;
 use crate::{DistillationConfig, Experiment, ModelConfig, RunError, Trainable};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -15,16 +17,46 @@ use undertone_train::BoxError;
 /// Name of the divergence from the teacher in logs.
 pub(super) const DISTILLATION: &str = "distillation";
 
+/// A frozen model that another one learns from.
+pub trait Teacher: Send + Sync {
+    /// Weight of the divergence in the loss, beside that of the texts.
+    fn weight(&self) -> f64;
+
+    /// Whether it reads the input of a batch itself.
+    fn reads_input(&self) -> bool;
+
+    /// Returns the floating-point operations of its pass over a row of `frames` frames of 10 ms and `tokens` tokens.
+    fn flops(&self, frames: usize, tokens: usize) -> f64;
+
+    /// Returns its predictions for a batch: its last states at every token, and its output layer.
+    ///
+    /// # Errors
+    /// When the batch is not for it.
+    fn taught(&self, lesson: Lesson) -> Result<Taught, BoxError>;
+}
+
+/// Batch, as a teacher gets it.
+pub struct Lesson<'a> {
+    /// Batch.
+    pub batch: &'a TaskBatch,
+    /// Input of the teacher's own encoder, if it has one.
+    pub input: Option<BackboneInput>,
+    /// States of the student at the tap.
+    pub tapped: &'a Tapped,
+    /// Last states of the student's encoder, `[batch, time, d_model]`.
+    pub states: &'a Tensor<3>,
+}
+
 /// A frozen Whisper that a smaller one learns from.
 #[derive(Clone, Debug)]
-pub struct Teacher {
+pub struct WhisperTeacher {
     network: Whisper,
     /// Whether its encoder is the model's own, which is frozen, so that its states are known.
     shares_encoder: bool,
     config: DistillationConfig,
 }
 
-impl Teacher {
+impl WhisperTeacher {
     /// Loads the teacher of an experiment for `student`; `None` if it has none.
     ///
     /// # Errors
@@ -66,16 +98,6 @@ impl Teacher {
         Ok(Some(Self { network: burn::module::Module::no_grad(network), shares_encoder, config: config.clone() }))
     }
 
-    /// Weight of its term in the loss.
-    pub fn weight(&self) -> f64 {
-        self.config.weight
-    }
-
-    /// Whether it reads the input of a batch itself.
-    pub fn reads_input(&self) -> bool {
-        !self.shares_encoder
-    }
-
     /// Returns the bytes of its parameters, without those that it shares with the model.
     pub fn bytes(&self) -> u64 {
         let infos = parameter_infos(&self.network).into_iter();
@@ -83,26 +105,25 @@ impl Teacher {
         let count: usize = own.map(|parameter| parameter.shape.iter().product::<usize>()).sum();
         count as u64 * self.config.frozen_dtype.bytes()
     }
+}
 
-    /// Returns the floating-point operations of its pass over a row of `frames` frames of 10 ms and `tokens` tokens.
-    pub fn flops(&self, frames: usize, tokens: usize) -> f64 {
+impl Teacher for WhisperTeacher {
+    fn weight(&self) -> f64 {
+        self.config.weight
+    }
+
+    fn reads_input(&self) -> bool {
+        !self.shares_encoder
+    }
+
+    fn flops(&self, frames: usize, tokens: usize) -> f64 {
         match self.shares_encoder {
             true => self.network.decoder.forward_flops(tokens, frames.div_ceil(2)),
             false => self.network.forward_flops(frames, tokens),
         }
     }
 
-    /// Returns its predictions for a batch: its last states at every token and its output layer. `input` is that of its own encoder, if it has one,
-    /// and `states` are the last ones of the model's encoder, `[batch, time, d_model]`.
-    ///
-    /// # Errors
-    /// When the input is none of a Whisper.
-    pub fn taught(
-        &self,
-        input: Option<BackboneInput>,
-        states: &Tensor<3>,
-        targets: &SpeechTargets,
-    ) -> Result<Taught, BoxError> {
+    fn taught(&self, Lesson { batch, input, states, .. }: Lesson) -> Result<Taught, BoxError> {
         let states = match input {
             Some(input) => {
                 let (mel, start) = input.mel()?;
@@ -113,10 +134,10 @@ impl Teacher {
             None => plain(states.clone()),
         };
         let (decoder, [rows, ..]) = (&self.network.decoder, states.dims());
-        let ids = TensorData::new(targets.inputs.to_vec(), [rows, targets.tokens]);
-        let ids = Tensor::from_data(ids, &states.device());
+        let SpeechTargets { inputs, tokens, .. } = batch.input.speech()?.targets();
+        let ids = Tensor::from_data(TensorData::new(inputs.to_vec(), [rows, tokens]), &states.device());
         let hidden = decoder.as_embeddings(decoder.forward_all(ids, decoder.cache(states, None)));
-        let [rows, tokens, width] = hidden.dims();
+        let [.., width] = hidden.dims();
         Ok(Taught {
             states: hidden.reshape([rows * tokens, width]),
             weight: decoder.embed_tokens.weight.val(),
@@ -127,7 +148,7 @@ impl Teacher {
 }
 
 /// Returns a tensor without autodiff.
-fn plain(x: Tensor<3>) -> Tensor<3> {
+pub(super) fn plain(x: Tensor<3>) -> Tensor<3> {
     AnyFloat::from(x).plain().tensor()
 }
 

@@ -101,6 +101,8 @@ struct Records {
 pub fn rate_subjects(experiment: &Experiment, baseline: Option<Baseline>) -> Result<Vec<RateSubject>, RunError> {
     let parts: Vec<Part> = match baseline {
         _ if experiment.tasks.is_empty() && baseline.is_some() => return Err(RunError::NoTasks),
+        // A trial has a directory of its own, without the adapters that teach.
+        Some(Baseline::Distilled) => return Err(RunError::Setting(NO_TEACHER_IN_A_TRIAL.into())),
         Some(baseline) => vec![Part::Baseline(baseline)],
         None if experiment.tasks.is_empty() => vec![Part::Model],
         None if experiment.phases.adapters.mixed => vec![Part::Adapters],
@@ -109,6 +111,9 @@ pub fn rate_subjects(experiment: &Experiment, baseline: Option<Baseline>) -> Res
     let setup = Setup::new(experiment)?;
     parts.into_iter().map(|part| RateSubject::new(experiment, &setup, part)).collect()
 }
+
+const NO_TEACHER_IN_A_TRIAL: &str = "no rate can be searched for the baseline `distilled`, which learns from adapters of a finished run: search with \
+     `--baseline shared`, and use its rate in `phases.baselines.distilled`";
 
 impl RateSubject {
     fn new(experiment: &Experiment, setup: &Setup, part: Part) -> Result<Self, RunError> {
@@ -197,6 +202,7 @@ impl RateSubject {
             Part::Adapters => Some(&mut phases.adapters.train),
             Part::Baseline(Baseline::Head) => Some(&mut phases.baselines.head),
             Part::Baseline(Baseline::Shared) => Some(&mut phases.baselines.shared),
+            Part::Baseline(Baseline::Distilled) => Some(&mut phases.baselines.distilled),
             Part::Baseline(Baseline::Full) => Some(&mut phases.baselines.full),
         }
     }
@@ -306,9 +312,11 @@ impl RateSubject {
         let base = &mut trial.train;
         (base.early_stopping, base.evaluate.every, base.checkpoint.every) = (None, 0, 0);
         let phases = &mut trial.phases;
-        let sections = [&mut phases.adapters.train, &mut phases.baselines.head, &mut phases.baselines.shared]
+        let baselines = &mut phases.baselines;
+        let of_baselines = [&mut baselines.head, &mut baselines.shared, &mut baselines.distilled, &mut baselines.full];
+        let sections = [&mut phases.adapters.train]
             .into_iter()
-            .chain([&mut phases.baselines.full])
+            .chain(of_baselines)
             .chain(trial.tasks.iter_mut().map(|task| &mut task.train));
         for section in sections {
             section.remove("early_stopping");
