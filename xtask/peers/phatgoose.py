@@ -24,22 +24,21 @@ class Phatgoose:
         self.predict, self.model, self.plain = predict, model, model.backbone.linear
         widths = {name: parts[0][1].shape[1] for name, parts in model.backbone.adapters.items()}
         self.gates = {name: torch.zeros(len(model.adapters), width) for name, width in widths.items()}
-        model.decoder = predict.Decoder
         self.own, self.shares = None, []
 
     def adapted(self, name, x, weights):
-        """Output of a linear map, with each adapter at its weight for each token, `[1, tokens, adapters]`."""
+        """Output of a linear map with some adapters, each at its weight for each token, `[1, tokens, 1]`."""
         network = self.model.backbone
         y = F.linear(x, network.weights[f"{name}.weight"], network.weights.get(f"{name}.bias"))
         for index, a, b, scale in network.adapters[name]:
-            y = y + weights[..., index : index + 1] * scale * F.linear(F.linear(x, a), b)
+            if index in weights:
+                y = y + weights[index] * scale * F.linear(F.linear(x, a), b)
         return y
 
     def in_training(self, name, x):
         if name not in self.gates:
             return self.plain(name, x)
-        opened = torch.sigmoid(x @ self.gates[name].T)
-        return self.adapted(name, x, opened * F.one_hot(torch.tensor(self.own), opened.shape[-1]))
+        return self.adapted(name, x, {self.own: torch.sigmoid(x @ self.gates[name][self.own, :, None])})
 
     def in_use(self, name, x):
         if name not in self.gates:
@@ -48,29 +47,26 @@ class Phatgoose:
         shares = (inputs @ gates.T / math.sqrt(x.shape[-1])).softmax(-1)
         self.shares.append(shares[0, : self.count].mean(0))
         kept = shares >= shares.topk(min(MIXED, shares.shape[-1]), -1).values[..., -1:]
-        shares = shares * kept
-        return self.adapted(name, x, shares / shares.sum(-1, keepdim=True))
+        shares = shares * kept / (shares * kept).sum(-1, keepdim=True)
+        return self.adapted(name, x, dict(enumerate(shares.unsqueeze(-1).unbind(2))))
 
     def train(self, task, path):
         """Trains the gates of a task's adapter. Each line of the file is a sample in JSON: text, answer, and context where there is one."""
         samples = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
         draw, network = random.Random(0), self.model.backbone
         head = self.predict.TextTask(network, task, *self.model.heads[task])
-        # Only this adapter's rows get a gradient, so the others stay 0 or as they were trained.
         self.own, network.linear = self.model.adapters.index(task), self.in_training
+        # Gates of other adapters have no gradient, and stay as they are.
         optimizer = torch.optim.AdamW([gate.requires_grad_() for gate in self.gates.values()], RATE, weight_decay=0)
-        others = {name: gate.detach().clone() for name, gate in self.gates.items()}
         first = last = None
         for _ in range(STEPS):
-            total = sum(loss(self.model, head, sample) for sample in draw.sample(samples, BATCH)) / BATCH
+            total = sum(loss(self.predict, self.model, head, sample) for sample in draw.sample(samples, BATCH)) / BATCH
             optimizer.zero_grad()
             total.backward()
             optimizer.step()
-            first, last = first or float(total), float(total)
-        with torch.no_grad():
-            for name, gate in self.gates.items():
-                others[name][self.own] = gate[self.own]
-                self.gates[name] = others[name]
+            last = total.item()
+            first = first or last
+        self.gates = {name: gate.detach() for name, gate in self.gates.items()}
         network.linear = self.plain
         print(f"gates of {task}: loss {first:.3f} with gates of a half, {last:.3f} at the end", flush=True)
 
@@ -83,9 +79,12 @@ class Phatgoose:
         return int(torch.stack(self.shares).mean(0).argmax())
 
 
-def loss(model, head, sample):
+def loss(predict, model, head, sample):
     """Cross-entropy of a sample's answer, by the task's head."""
-    return LOSSES[head.config["type"]](model, head, sample["text"], sample.get("context"), sample["answer"])
+    text, context, answer = sample["text"], sample.get("context"), sample["answer"]
+    if head.config["type"] == "seq2seq":
+        return seq2seq(predict.Decoder, model, head, text, context, answer)
+    return LOSSES[head.config["type"]](model, head, text, context, answer)
 
 
 def states(model, encoding):
@@ -116,21 +115,21 @@ def span(model, head, question, context, answer):
         parts = zip(window.offsets, window.sequence_ids)
         inside = [i for i, ((a, b), part) in enumerate(parts) if part == 1 and a < begin + len(answer) and b > begin]
         if inside and window.offsets[inside[-1]][1] >= begin + len(answer) and window.offsets[inside[0]][0] <= begin:
-            start, end = head.head.linear("qa_outputs", states(model, window))[0].T[..., None].transpose(1, 2)
+            start, end = head.head.linear("qa_outputs", states(model, window))[0].T[:, None]
             return (F.cross_entropy(start, torch.tensor([inside[0]])) + F.cross_entropy(end, torch.tensor([inside[-1]]))) / 2
     return torch.zeros(())
 
 
-def seq2seq(model, head, text, context, answer):
+def seq2seq(new_decoder, model, head, text, context, answer):
     encoder, words = head.encoder, head.encoder.words
     encoding = encoder.encode(text, context, head.config.get("max_source", 256))
     scale = math.sqrt(words.shape[1] / float(words.square().sum(1).mean()))
     memory = states(model, encoding) + words[encoding.ids] * scale
     config = head.config
-    decoder = model.decoder(head.head, words, config["layers"], config["heads"], memory)
+    decoder = new_decoder(head.head, words, config["layers"], config["heads"], memory)
     tokens = [encoder.cls, *encoder.encode(answer, None, config.get("max_target", 64)).ids[1:]]
     logits = torch.cat([decoder.logits([[token]]) for token in tokens[:-1]])
     return F.cross_entropy(logits, torch.tensor(tokens[1:]))
 
 
-LOSSES = {"classify": classify, "tag": tag, "span": span, "seq2seq": seq2seq}
+LOSSES = {"classify": classify, "tag": tag, "span": span}
