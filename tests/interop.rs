@@ -81,6 +81,23 @@ const CLIPS: &str = "train: {path: clips.csv}, valid: {path: clips.csv, limit: 1
 const FOLDERS: [&str; 2] = ["transformers", "ctranslate2"];
 
 #[test]
+fn models_of_morse_code_are_read_by_transformers() {
+    let Some(python) = python() else { return };
+    let place = Place::default();
+    let easy =
+        ["duration_s=[4, 5]", "wpm=[20, 25]", "clean=1", "noise_only=0"].map(|key| format!("data.train.cw.{key}"));
+    let easy: Vec<&str> = easy.iter().flat_map(|setting| ["--set", setting]).collect();
+    place.run(&[&["data", "synth", "--count", "4", "--out", "clips"], &easy[..]].concat()).succeeded();
+    for model in undertone::model::whisper::BUNDLED {
+        let table = place.run(&["export", "--model", model, "--out", model, "--verify", "clips", "--python", &python]);
+        for program in ["transformers", "ctranslate2"] {
+            let line = table.stdout.lines().find(|line| line.starts_with(program)).unwrap_or_default();
+            assert!(line.contains("4 of 4"), "{program}: {table:?}");
+        }
+    }
+}
+
+#[test]
 fn whisper_tiny_en_is_read_elsewhere_as_it_is_here() {
     let Some(interop) = Interop::new() else { return };
     interop.assert_equal(&["--model", &interop.model], "tiny.en", &FOLDERS);

@@ -117,7 +117,7 @@ impl Transcriber {
     pub(crate) fn is_silent(&self, decoded: &Decoded) -> bool {
         let no_speech = self.options.no_speech_threshold.zip(decoded.generated.no_speech);
         let likely = self.options.logprob_threshold.is_some_and(|least| decoded.generated.mean_log_prob() > least);
-        let least = self.whisper.generation.logprob_threshold;
+        let least = self.whisper.generation.min_mean_logprob;
         no_speech.is_some_and(|(most, no_speech)| f64::from(no_speech) > most && !likely)
             || least.is_some_and(|least| mean_log(&decoded.generated.log_probs) < least)
     }

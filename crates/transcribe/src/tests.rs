@@ -218,10 +218,10 @@ fn a_window_that_the_model_doubts_is_left_out() {
     let audio = CwSynth::new(config, 3).expect("a synthesiser").sample(0).audio;
     let sure = transcriber.audio(&audio);
     assert!(sure.len() > 2, "{sure}");
-    transcriber.whisper.generation.logprob_threshold = Some(-2.0);
+    transcriber.whisper.generation.min_mean_logprob = Some(-2.0);
     assert_eq!(transcriber.audio(&audio), sure);
     // No probability is above 1.
-    transcriber.whisper.generation.logprob_threshold = Some(1e-3);
+    transcriber.whisper.generation.min_mean_logprob = Some(1e-3);
     assert_eq!(transcriber.audio(&audio), "");
     assert_eq!((mean_log(&[-0.5, -1.5]), mean_log(&[])), (-1.0, 0.0));
 }

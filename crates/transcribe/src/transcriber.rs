@@ -345,7 +345,7 @@ impl Transcriber {
     pub fn fingerprint(&self) -> String {
         let whisper = &self.whisper;
         let weights = frozen_checksum(&whisper.model.clone().no_grad());
-        let threshold = whisper.generation.logprob_threshold.map(|least| format!(" {least}")).unwrap_or_default();
+        let threshold = whisper.generation.min_mean_logprob.map(|least| format!(" {least}")).unwrap_or_default();
         let rest = format!("{:?} {:?} {:?}{threshold}", whisper.config, self.options, whisper.generate_options());
         let rest = Sha256::new().chain_update(whisper.tokenizer.to_bytes()).chain_update(rest);
         format!("{weights:08x} {:x}", rest.finalize())

@@ -199,7 +199,13 @@ fn verify(args: &Args, choice: Option<&Choice>, clips: Vec<Clip>) -> Result<(), 
         }
         _ => {
             let read = load_whisper(&args.out, None, &device).map_err(Failure::of_run)?;
-            (read, Program::OF_FOLDERS.as_slice())
+            let programs = Program::of_folder(&read.config);
+            if !programs.contains(&Program::FasterWhisper) {
+                tracing::info!(
+                    "faster-whisper is left out: it reads windows of 30 s alone, and the model's is another"
+                );
+            }
+            (read, programs)
         }
     };
     args.verify.verify(whisper, &args.out, programs, clips)

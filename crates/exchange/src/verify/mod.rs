@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use undertone_metrics::{ErrorRate, wer};
-use undertone_model::whisper::GenerationConfig;
+use undertone_model::whisper::{GenerationConfig, WhisperConfig};
 
 /// Program that a model is exported for. Each is run by Python, as the package of that name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +24,18 @@ pub enum Program {
 }
 
 impl Program {
-    /// Programs that read a folder in the Hugging Face layout.
-    pub const OF_FOLDERS: [Self; 3] = [Self::Transformers, Self::CTranslate2, Self::FasterWhisper];
+    /// Programs that read a folder in the Hugging Face layout. faster-whisper is the last: it reads windows of 30 s alone.
+    const OF_FOLDERS: [Self; 3] = [Self::Transformers, Self::CTranslate2, Self::FasterWhisper];
     /// Programs that read the folder of an adapter by itself.
     pub const OF_ADAPTERS: [Self; 1] = [Self::Peft];
     /// Programs that read a file in ggml's layout.
     pub const OF_GGML: [Self; 1] = [Self::WhisperCpp];
+
+    /// Returns the programs that read a model's folder in the Hugging Face layout.
+    pub fn of_folder(config: &WhisperConfig) -> &'static [Self] {
+        let [without @ .., _] = &Self::OF_FOLDERS;
+        if config.max_source_positions == 1500 { &Self::OF_FOLDERS } else { without }
+    }
 
     /// Name of the program.
     pub fn name(self) -> &'static str {
@@ -265,6 +271,14 @@ mod tests {
 
     fn transcripts(texts: &[&str]) -> Transcripts {
         Transcripts { version: "1".into(), texts: texts.iter().map(|text| plain(text)).collect(), seconds: 1.0 }
+    }
+
+    #[test]
+    fn a_window_that_is_not_30_s_is_for_two_of_the_programs() {
+        let stock = WhisperConfig::default();
+        let short = WhisperConfig { max_source_positions: 400, ..stock.clone() };
+        assert_eq!(Program::of_folder(&stock).len(), 3);
+        assert_eq!(Program::of_folder(&short), [Program::Transformers, Program::CTranslate2]);
     }
 
     #[test]

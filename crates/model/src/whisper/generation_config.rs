@@ -25,11 +25,16 @@ pub struct GenerationConfig {
     pub task: Option<String>,
     /// Minimum mean log probability of a window's tokens; the text of a window below it is dropped. Without speech a
     /// model still writes something. By default nothing is dropped.
-    pub logprob_threshold: Option<f64>,
+    pub min_mean_logprob: Option<f64>,
     /// Name of the reader of a model that reads something other than speech. It prepares the audio for the model.
     pub reader: Option<String>,
     raw: Map<String, Value>,
 }
+
+const MIN_MEAN_LOGPROB: &str = "min_mean_logprob";
+
+/// Key that earlier versions wrote instead. transformers has a setting of that name, and its `generate` fails on a model that brings it along.
+const OLD_THRESHOLD: &str = "logprob_threshold";
 
 impl GenerationConfig {
     /// Creates a configuration that suppresses nothing and has no default language or task.
@@ -54,7 +59,7 @@ impl GenerationConfig {
             length_penalty: raw.get("length_penalty").and_then(Value::as_f64),
             language: text("language"),
             task: text("task"),
-            logprob_threshold: raw.get("logprob_threshold").and_then(Value::as_f64),
+            min_mean_logprob: [MIN_MEAN_LOGPROB, OLD_THRESHOLD].iter().find_map(|key| raw.get(*key)?.as_f64()),
             reader: raw.get("reader").and_then(Value::as_str).map(str::to_owned),
             raw,
         }
@@ -108,8 +113,9 @@ impl GenerationConfig {
         if let Some(penalty) = self.length_penalty {
             raw.insert("length_penalty".into(), penalty.into());
         }
-        if let Some(threshold) = self.logprob_threshold {
-            raw.insert("logprob_threshold".into(), threshold.into());
+        raw.remove(OLD_THRESHOLD);
+        if let Some(least) = self.min_mean_logprob {
+            raw.insert(MIN_MEAN_LOGPROB.into(), least.into());
         }
         if let Some(reader) = &self.reader {
             raw.insert("reader".into(), reader.clone().into());
@@ -131,10 +137,10 @@ mod tests {
 
     #[test]
     fn what_it_does_not_know_survives() {
-        let json = r#"{"is_multilingual": true, "suppress_tokens": [1, 2], "begin_suppress_tokens": [-1], "language": "<|de|>", "logprob_threshold": -0.5, "num_beams": 5, "length_penalty": 0.5, "alignment_heads": [[3, 0]]}"#;
+        let json = r#"{"is_multilingual": true, "suppress_tokens": [1, 2], "begin_suppress_tokens": [-1], "language": "<|de|>", "min_mean_logprob": -0.5, "num_beams": 5, "length_penalty": 0.5, "alignment_heads": [[3, 0]]}"#;
         let config = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
         assert_eq!((config.suppress_tokens.as_slice(), config.begin_suppress_tokens.len()), ([1, 2].as_slice(), 0));
-        assert_eq!((config.language.as_deref(), config.logprob_threshold), (Some("de"), Some(-0.5)));
+        assert_eq!((config.language.as_deref(), config.min_mean_logprob), (Some("de"), Some(-0.5)));
         assert_eq!((config.num_beams, config.length_penalty), (Some(5), Some(0.5)));
         assert_eq!(config.alignment_heads(), [(3, 0)]);
         let again = config.to_json();
@@ -145,5 +151,14 @@ mod tests {
         assert_eq!(again["begin_suppress_tokens"], serde_json::json!([-1]), "what says the same stays as it was");
         let read = GenerationConfig::from_json(again);
         assert_eq!((read.suppress_tokens, read.no_repeat_ngram_size), (vec![1, 2, 9], Some(3)));
+    }
+
+    #[test]
+    fn the_threshold_of_earlier_versions_is_read_and_written_under_a_name_that_transformers_does_not_know() {
+        let old = serde_json::from_str(r#"{"logprob_threshold": -0.69}"#).expect("an object");
+        let config = GenerationConfig::from_json(old);
+        assert_eq!(config.min_mean_logprob, Some(-0.69));
+        let written = config.to_json();
+        assert_eq!((written.get("logprob_threshold"), written["min_mean_logprob"].as_f64()), (None, Some(-0.69)));
     }
 }

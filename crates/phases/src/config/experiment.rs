@@ -150,6 +150,9 @@ impl Default for RunConfig {
 pub struct LossConfig {
     /// Label smoothing: share of each target's probability mass that is spread over all tokens.
     pub label_smoothing: f64,
+    /// Weight of the CTC loss of the text on the encoder's last states (Graves et al., 2006), beside the decoder's loss; 0 leaves
+    /// it out. A model that begins with random weights learns from it where in a recording its tokens are.
+    pub ctc: f64,
     /// Loss terms on the encoder from the known timing of synthesised samples.
     pub alignment: AlignmentConfig,
     /// Loss term by which the model learns from a larger one, in runs without `tasks`.

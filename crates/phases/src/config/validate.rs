@@ -65,6 +65,7 @@ impl Experiment {
             format!("`loss.label_smoothing` is {smoothing}: it must be at least 0 and below 1")
         })?;
         self.loss.alignment.validate()?;
+        self.validate_ctc()?;
         self.validate_distillation()?;
         ensure(
             !self.loss.random_position || self.data.pad != Pad::Window,
@@ -98,6 +99,21 @@ impl Experiment {
             Some(key) => Err(format!("`{key}` is for runs with `tasks`, and there are none").into()),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a CTC loss where nothing learns from it.
+    fn validate_ctc(&self) -> Result<(), ConfigError> {
+        let weight = self.loss.ctc;
+        ensure(weight.is_finite() && weight >= 0.0, || format!("`loss.ctc` is {weight}: it must be at least 0"))?;
+        ensure(
+            weight == 0.0 || self.model.trainable != Trainable::Decoder || !self.tasks.is_empty(),
+            || "`loss.ctc` trains the encoder, and `model.trainable: decoder` freezes it: leave one of them out",
+        )?;
+        ensure(
+            weight == 0.0 || !self.model.backbone.is_text(),
+            || "`loss.ctc` is for speech, and `model.backbone` is for text: leave it out",
+        )?;
+        Ok(())
     }
 
     /// Refuses a teacher, or a model with fewer blocks, where it has no effect or would not be found again.
@@ -136,10 +152,13 @@ impl Experiment {
             self.tasks.is_empty(),
             || "`data.cache.what: encoder` is for a run without `tasks`, whose adapters are in the encoder: keep `audio` or `features`",
         )?;
-        ensure(
-            !self.loss.alignment.is_on(),
-            || "`loss.alignment` trains the encoder, and `data.cache.what: encoder` keeps what a frozen one makes of recordings: leave one of them out",
-        )
+        let term = if self.loss.ctc > 0.0 { "ctc" } else { "alignment" };
+        ensure(self.loss.ctc == 0.0 && !self.loss.alignment.is_on(), || {
+            format!(
+                "`loss.{term}` trains the encoder, and `data.cache.what: encoder` keeps what a frozen one makes of recordings: \
+                 leave one of them out"
+            )
+        })
     }
 
     /// Returns whether any training sample is recorded rather than synthesised, and whether any sample at all is.

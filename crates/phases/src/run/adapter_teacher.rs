@@ -55,6 +55,7 @@ mod tests {
     use super::super::setup::Setup;
     use super::super::spec::{StageSpec, stages};
     use super::super::stages::{train_baseline, train_phases};
+    use super::super::toys::recordings;
     use super::*;
     use crate::{Experiment, RunError, Session};
     use std::path::Path;
@@ -62,15 +63,8 @@ mod tests {
 
     /// Experiment with two tasks on three recordings, which differ in what is to be written.
     fn experiment(dir: &Path) -> Experiment {
-        let audio: Vec<f32> = (0..24_000).map(|n| 0.3 * (n as f32 * 0.2).sin()).collect();
-        for (task, texts) in [("a", ["E", "ET", "EEE"]), ("b", ["5", "55", "0"])] {
-            let mut list = String::from("audio,text\n");
-            for text in texts {
-                undertone_data::audio::write_wav(&dir.join(format!("{text}.wav")), &audio).expect("written");
-                list += &format!("{text}.wav,{text}\n");
-            }
-            std::fs::write(dir.join(format!("{task}.csv")), &list).expect("written");
-        }
+        recordings(dir, "a", &["E", "ET", "EEE"]);
+        recordings(dir, "b", &["5", "55", "0"]);
         let dir = dir.display();
         let task = |name: &str| {
             format!(

@@ -53,6 +53,8 @@ mod teacher;
 mod text;
 mod text_data;
 mod together;
+#[cfg(test)]
+mod toys;
 mod trivial;
 mod words;
 mod worst;

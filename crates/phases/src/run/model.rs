@@ -57,13 +57,15 @@ pub struct TrainedParts {
     pub alignment: bool,
 }
 
-/// Heads that predict the timing of a synthesised sample from the encoder of a speech backbone, in training.
+/// Heads on the encoder of a speech backbone, in training: they predict the timing of a synthesised sample, or the tokens of the text.
 #[derive(Module, Debug)]
 pub struct AlignmentHeads {
     /// Linear map from the encoder output to character tokens.
     pub character_head: Option<Linear>,
     /// Linear map from an early encoder layer to classes of elements.
     pub element_head: Option<Linear>,
+    /// Linear map from the encoder output to the tokens of text, and the blank of CTC after them.
+    pub ctc_head: Option<Linear>,
     #[module(skip)]
     elements_layer: usize,
 }
@@ -125,12 +127,13 @@ impl AlignmentHeads {
         Self {
             character_head: head(config.characters, vocabulary),
             element_head: head(config.elements, classes),
+            ctc_head: None,
             elements_layer: config.elements_layer.min(backbone.block_count()),
         }
     }
 
     fn none() -> Self {
-        Self { character_head: None, element_head: None, elements_layer: 0 }
+        Self { character_head: None, element_head: None, ctc_head: None, elements_layer: 0 }
     }
 }
 
@@ -186,6 +189,14 @@ impl TaskModel {
                 self.tap = self.alignment.elements_layer;
             }
         }
+        self
+    }
+
+    /// Adds a head for CTC, whose blank is the class after the `blank` tokens of text.
+    pub fn with_ctc(mut self, blank: usize, device: &Device) -> Self {
+        let d_model = self.backbone.d_model();
+        let head = Linear::init(d_model, blank + 1, true, (d_model as f64).powf(-0.5), device);
+        self.alignment.ctc_head = Some(head);
         self
     }
 

@@ -22,13 +22,17 @@ use undertone_data::loader::BatchShare;
 use undertone_fit::{Workload, note_workload};
 use undertone_model::adapters::Gates;
 use undertone_model::backbone::BackboneInput;
-use undertone_ops::{Distillation, linear_cross_entropy};
+use undertone_model::layers::Linear;
+use undertone_ops::{Distillation, ctc_loss, linear_cross_entropy};
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossSum, LossTerm, Objective, Share};
 
 /// Names of the alignment terms in logs.
 const CHARACTERS: &str = "characters";
 const ELEMENTS: &str = "elements";
+
+/// Name of the CTC loss on the encoder in logs.
+const CTC: &str = "ctc";
 
 /// Gates and loss terms of a stage.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +101,9 @@ impl TaskObjective {
         for Alignment { name, labels, .. } in alignments(&self.loss.alignment, batch) {
             sums.push((name.into(), alignment_sum(model, &encoded, name, labels, device)?));
         }
+        if let Some(head) = &model.alignment.ctc_head {
+            sums.push((CTC.into(), ctc_sum(head, encoded.states, batch)?));
+        }
         Ok(sums)
     }
 }
@@ -164,6 +171,17 @@ fn alignment_sum(
     Ok(linear_cross_entropy(states, head.weight.val(), bias, ints(labels, device), Default::default()).sum)
 }
 
+/// Computes the CTC loss of the texts on the encoder's last states, `[batch, time, d_model]`, summed over the batch, `[1]`.
+fn ctc_sum(head: &Linear, states: Tensor<3>, batch: &TaskBatch) -> Result<Tensor<1>, BoxError> {
+    let targets = batch.input.speech()?.targets();
+    // The classes are the tokens of text, and the blank after them.
+    let blank = head.weight.dims()[0] - 1;
+    let is_text = |label: &i64| (0..blank as i64).contains(label);
+    let labels = |row| targets.row(row).iter().copied().filter(is_text).collect();
+    let labels: Vec<Vec<i64>> = (0..batch.tasks.len()).map(labels).collect();
+    Ok(ctc_loss(head.forward(states), &labels, &batch.lengths, blank))
+}
+
 impl Objective for TaskObjective {
     type Model = TaskModel;
     type Batch = TaskBatch;
@@ -217,6 +235,14 @@ impl Objective for TaskObjective {
                 weight: task_weight * weight,
                 count: labels.iter().filter(|label| **label >= 0).count() as f64,
             }));
+        }
+        if task_weight * self.loss.ctc > 0.0 {
+            let tasks = 0..self.evaluator.tasks.len();
+            terms.push(LossTerm {
+                name: CTC.into(),
+                weight: task_weight * self.loss.ctc,
+                count: tasks.map(|task| batch.decisions_of(task)).sum(),
+            });
         }
         if let RoutingPolicy::Router { weights, .. } = &self.policy {
             terms.extend(routing_terms(weights, batch.tasks.len()));
@@ -350,5 +376,68 @@ impl Batches for StageBatches {
                 (next, TaskBatch { step, ..batch })
             }))
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Run;
+    use crate::run::toys::recordings;
+    use crate::{Experiment, SourceConfig, Trainable};
+    use burn::module::Module;
+    use undertone_model::whisper::Whisper;
+
+    /// Returns a run on three recordings of up to three characters.
+    fn run(dir: &Path, change: impl FnOnce(&mut Experiment)) -> Result<Run, String> {
+        recordings(dir, "train", &["E", "ET", "EEE"]);
+        let mut experiment = Experiment::default();
+        experiment.data.train.0 = vec![SourceConfig::files(dir.join("train.csv"))];
+        experiment.data.valid = Some(SourceConfig::files(dir.join("train.csv")));
+        experiment.data.batch_size = 3;
+        change(&mut experiment);
+        experiment.validate().map_err(|error| error.to_string())?;
+        experiment.build().map_err(|error| error.to_string())
+    }
+
+    /// Returns the loss terms of the first batch, the sum of the last, and whether it has a gradient for the encoder.
+    fn last(run: &Run) -> (Vec<LossTerm>, f32, bool) {
+        let device = run.device.clone().autodiff();
+        let model = run.model.clone().train();
+        let (_, mut batch) = run.batches.epoch(0, 0).next().expect("a batch").expect("read");
+        let terms = run.objective.loss_terms(&batch);
+        let input = run.objective.upload(&mut batch, &device).expect("uploaded");
+        let sums = run.objective.losses(&model, &batch, input, &device).expect("losses");
+        let (name, sum) = sums.last().expect("a sum").clone();
+        assert_eq!(name, terms.last().expect("a term").name);
+        let encoder = &model.backbone.downcast_ref::<Whisper>().expect("a Whisper").encoder;
+        let learns = encoder.layer_norm.weight.val().grad(&sum.backward()).is_some();
+        (terms, sum.into_scalar(), learns)
+    }
+
+    #[test]
+    fn the_encoder_learns_the_tokens_of_the_text_by_ctc() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let with = run(dir.path(), |experiment| experiment.loss.ctc = 0.3).expect("a run");
+        let (terms, sum, learns) = last(&with);
+        let term = |name: &'static str, weight| LossTerm { name: name.into(), weight, count: 9.0 };
+        assert_eq!(terms, [term("text", 1.0), term(CTC, 0.3)]);
+        assert!(sum > 1.0 && learns, "{sum}");
+        let without = run(dir.path(), |_| {}).expect("a run");
+        assert_eq!(last(&without).0, [term("text", 1.0)]);
+    }
+
+    #[test]
+    fn a_ctc_loss_that_nothing_learns_from_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let frozen = run(dir.path(), |experiment| {
+            experiment.loss.ctc = 0.3;
+            experiment.model.trainable = Trainable::Decoder;
+        });
+        assert!(frozen.is_err_and(|error| error.contains("`loss.ctc` trains the encoder")));
+        for weight in [-1.0, f64::NAN] {
+            let refused = run(dir.path(), |experiment| experiment.loss.ctc = weight);
+            assert!(refused.is_err_and(|error| error.contains("at least 0")), "{weight}");
+        }
     }
 }

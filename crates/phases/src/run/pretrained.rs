@@ -66,6 +66,7 @@ fn check_settings(experiment: &Experiment, speech: &SpeechBackbone) -> Result<()
     let generation = tasks.iter().find(|task| task.generation != GenerationSettings::default());
     let unused = match generation {
         _ if loss.label_smoothing > 0.0 => "`loss.label_smoothing`".to_owned(),
+        _ if loss.ctc > 0.0 => "`loss.ctc`".to_owned(),
         Some(task) => format!("task `{}`: `generation`", task.name),
         None => return Ok(()),
     };

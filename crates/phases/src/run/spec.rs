@@ -165,8 +165,8 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
                 changes: vec![phases.router.train.clone()],
                 keys: &["router", "phases.2"],
                 policy: RoutingPolicy::Router { gates: phases.router.gates, weights },
-                // Alignment terms train the adapters, which stay as they are.
-                loss: LossConfig { alignment: AlignmentConfig::default(), ..usual.loss },
+                // Terms on the encoder train the adapters, which stay as they are.
+                loss: LossConfig { alignment: AlignmentConfig::default(), ctc: 0.0, ..usual.loss },
                 trained: TrainedParts {
                     adapters: false,
                     heads: false,

@@ -14,7 +14,7 @@ use super::words;
 use crate::backbone::SpeechBackbone;
 use crate::config::AdapterTeacher;
 use crate::skipped::SkipRecord;
-use crate::{ConfigError, RunError, Split};
+use crate::{ConfigError, LossConfig, RunError, Split};
 use burn::module::Module;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -140,8 +140,15 @@ impl StageSpec {
     fn fresh(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let (alignment, device) = (&self.loss.alignment, &setup.device);
         let classes = if alignment.elements > 0.0 { setup.experiment.element_classes()? } else { 0 };
+        let with_heads = |model: TaskModel| {
+            let model = model.with_alignment(alignment, classes, device);
+            match blank(&self.loss, setup) {
+                Some(blank) => model.with_ctc(blank, device),
+                None => model,
+            }
+        };
         if self.layout == Layout::Model {
-            return Ok(TaskModel::plain(setup.pretrained.network()).with_alignment(alignment, classes, device));
+            return Ok(with_heads(TaskModel::plain(setup.pretrained.network())));
         }
         let adapters: Vec<AdapterConfig> = self.description.adapters.iter().map(AdapterDescription::adapter).collect();
         let heads: Vec<&HeadConfig> = self.description.heads.iter().map(|head| &head.head).collect();
@@ -149,12 +156,9 @@ impl StageSpec {
         let model = TaskModel::new(setup.pretrained.network(), &adapters, &heads, router.tap, device)
             .map_err(|source| RunError::Adapt { task: self.title.clone(), source })?;
         let model = if self.is_routed() { model.with_router(router, device) } else { model };
-        Ok(match alignment.is_on() {
-            true => model.with_alignment(alignment, classes, device),
-            // Neither a router nor alignment reads the states at the tap.
-            false if heads.is_empty() => model.with_tap_below_adapters(),
-            false => model,
-        })
+        // Neither a router nor alignment reads the states at the tap.
+        let model = if heads.is_empty() && !alignment.is_on() { model.with_tap_below_adapters() } else { model };
+        Ok(with_heads(model))
     }
 
     /// Returns `model` with its trained parameters marked.
@@ -242,6 +246,12 @@ impl StageSpec {
         }
         Ok(Some(Box::new(order)))
     }
+}
+
+/// Returns the blank of a CTC loss on the encoder: the end token, which follows those of text. `None` without such a loss.
+fn blank(loss: &LossConfig, setup: &Setup) -> Option<usize> {
+    let end = setup.pretrained.speech().and_then(|speech| speech.tokenizer.end());
+    end.filter(|_| loss.ctc > 0.0).map(|end| end as usize)
 }
 
 /// Returns the number of steps that all stages of phase 1 take together.

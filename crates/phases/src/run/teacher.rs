@@ -202,6 +202,7 @@ mod tests {
     use super::*;
     use crate::config::Trainable;
     use crate::run::Run;
+    use crate::run::toys::recordings;
     use crate::{Pad, SourceConfig};
     use std::path::Path;
     use undertone_data::cache::CacheConfig;
@@ -210,13 +211,7 @@ mod tests {
 
     /// Experiment on three recordings that trains a student with one block of the bundled model's decoder.
     fn experiment(dir: &Path) -> Experiment {
-        let audio: Vec<f32> = (0..24_000).map(|n| 0.3 * (n as f32 * 0.2).sin()).collect();
-        let mut list = String::from("audio,text\n");
-        for text in ["E", "ET", "EEE"] {
-            undertone_data::audio::write_wav(&dir.join(format!("{text}.wav")), &audio).expect("written");
-            list += &format!("{text}.wav,{text}\n");
-        }
-        std::fs::write(dir.join("train.csv"), &list).expect("written");
+        recordings(dir, "train", &["E", "ET", "EEE"]);
         let mut experiment = Experiment::default();
         experiment.model.decoder_layers = Some(1);
         experiment.data.train.0 = vec![SourceConfig::files(dir.join("train.csv"))];
