@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-STEPS, BATCH, RATE, MIXED = 100, 16, 5e-3, 2  # as in the paper, but for the batch
+STEPS, RATE, MIXED = 100, 5e-3, 2  # as in the paper
+BATCH, BATCH_OF_TEXTS = 16, 4  # texts are written token by token here, which takes long
 
 
 class Phatgoose:
@@ -60,7 +61,8 @@ class Phatgoose:
         optimizer = torch.optim.AdamW([gate.requires_grad_() for gate in self.gates.values()], RATE, weight_decay=0)
         first = last = None
         for _ in range(STEPS):
-            total = sum(loss(self.predict, self.model, head, sample) for sample in draw.sample(samples, BATCH)) / BATCH
+            batch = draw.sample(samples, BATCH_OF_TEXTS if head.config["type"] == "seq2seq" else BATCH)
+            total = sum(loss(self.predict, self.model, head, sample) for sample in batch) / len(batch)
             optimizer.zero_grad()
             total.backward()
             optimizer.step()
