@@ -386,6 +386,7 @@ mod tests {
     use crate::run::toys::recordings;
     use crate::{Experiment, SourceConfig, Trainable};
     use burn::module::Module;
+    use undertone_model::adapters::lora::LoraConfig;
     use undertone_model::whisper::Whisper;
 
     /// Returns a run on three recordings of up to three characters.
@@ -435,6 +436,13 @@ mod tests {
             experiment.model.trainable = Trainable::Decoder;
         });
         assert!(frozen.is_err_and(|error| error.contains("`loss.ctc` trains the encoder")));
+        let below = run(dir.path(), |experiment| {
+            experiment.loss.ctc = 0.3;
+            experiment.model.trainable = Trainable::Lora;
+            let target_modules = vec!["encoder_attn.q_proj".into()];
+            experiment.model.lora = Some(LoraConfig { target_modules, ..Default::default() });
+        });
+        assert!(below.is_err_and(|error| error.contains("all targets of the adapter are in the decoder")));
         for weight in [-1.0, f64::NAN] {
             let refused = run(dir.path(), |experiment| experiment.loss.ctc = weight);
             assert!(refused.is_err_and(|error| error.contains("at least 0")), "{weight}");

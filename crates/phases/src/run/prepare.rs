@@ -33,6 +33,8 @@ pub struct Run {
     pub scaled: Option<String>,
 }
 
+const CTC_WITHOUT_ENCODER: &str = "`loss.ctc` trains the encoder, and all targets of the adapter are in the decoder: add some in the encoder, or leave it out";
+
 impl Setup {
     /// Prepares a stage for training, without writing anything.
     ///
@@ -57,6 +59,9 @@ impl Setup {
             && let Some(adapted) = model.adapted_block()
         {
             return Err(SpeechError::TrainedEncoder(adapted).into());
+        }
+        if stage.loss.ctc > 0.0 && !stage.description.adapters.is_empty() && model.adapted_block().is_none() {
+            return Err(RunError::Setting(CTC_WITHOUT_ENCODER.into()));
         }
         let batches = stage.batches(self, &config)?;
         let samples = batches.loader.samples_per_step(0, config.accumulation);

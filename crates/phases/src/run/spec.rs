@@ -201,6 +201,8 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
             changes: vec![phases.adapters.train.clone(), task.train.clone(), phases.baselines.head.clone()],
             keys: &["phases.1", "router.tap", "phases.baselines.head"],
             description: Description { adapters: Vec::new(), ..usual.description },
+            // Nothing of the encoder is trained.
+            loss: LossConfig { ctc: 0.0, ..usual.loss },
             ..usual
         }),
         StageKind::Baseline(Baseline::Shared) => vec![StageSpec {
