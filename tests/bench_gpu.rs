@@ -39,7 +39,7 @@ fn a_page_has_all_that_could_be_measured_and_why_the_rest_could_not() {
     for row in [
         "| everything | f32 | 4 | 0e0 | 0e0 |",
         "| nano | LoRA 32 | 1 |",
-        "| DYNAMO on whisper-nano, bf16, batch 16: phase2 | 6 |",
+        "| DYNAMO on whisper-nano, bf16, batch 4: phase2 | 6 |",
     ] {
         assert!(page.contains(row), "no {row} in {page}");
     }

@@ -48,6 +48,8 @@ pub struct Footprint {
     /// Number of elements kept in front of the first block.
     front: u64,
     vocabulary: u64,
+    /// Number of classes of a CTC loss on the encoder's states; 0 without one.
+    ctc: u64,
     /// Bytes of another model in memory.
     beside: u64,
 }
@@ -110,6 +112,7 @@ impl Footprint {
             decoder: Some(decoder),
             front,
             vocabulary,
+            ctc: 0,
             beside: 0,
         }
     }
@@ -148,6 +151,7 @@ impl Footprint {
             decoder: None,
             front: 3 * encoder.positions * d,
             vocabulary: 0,
+            ctc: 0,
             beside: 0,
         }
     }
@@ -160,6 +164,11 @@ impl Footprint {
     /// Returns the same model with its frozen matrices held in that type.
     pub fn holding(self, frozen: FrozenDtype) -> Self {
         Self { frozen, ..self }
+    }
+
+    /// Returns the same model with a CTC loss over `classes` classes on the encoder's states. The parameters of its output layer are not added.
+    pub fn with_ctc(self, classes: usize) -> Self {
+        Self { ctc: classes as u64, ..self }
     }
 
     /// Returns the same model beside another one of so many bytes, which is not trained.
@@ -259,11 +268,11 @@ impl Footprint {
             let all = batch.saturating_mul(stack.heads * stack.positions * stack.positions.max(memory));
             12 * if stack.drops { all } else { all.min(execution.scores) }
         };
+        let logits = |classes: u64| 8 * batch.saturating_mul(classes).min(PIECE);
         let decoder = self.decoder.as_ref().map_or(0, |decoder| {
-            let logits = batch.saturating_mul(decoder.positions * self.vocabulary);
-            scores(decoder, self.encoder.positions).max(8 * logits.min(PIECE))
+            scores(decoder, self.encoder.positions).max(logits(decoder.positions * self.vocabulary))
         });
-        scores(&self.encoder, 0).max(decoder)
+        scores(&self.encoder, 0).max(decoder).max(logits(self.encoder.positions * self.ctc))
     }
 
     /// Returns the bytes of the program, parameters, optimizer state and summed gradients, and of a model beside them.
@@ -298,12 +307,21 @@ impl Footprint {
             let [layers, keys, positions] = [layers, decoder.keys, self.encoder.positions].map(u128::from);
             u128::from(execution.element_bytes) * 2 * layers * keys * positions
         });
-        let decoder = self.decoder.map_or(0, |decoder| decoder.kept(self.encoder.positions, execution));
+        let decoder =
+            self.decoder.map_or(0, |decoder| decoder.kept(self.encoder.positions, execution)) + self.ctc_bytes();
         let reserved =
             |bytes: u128| u64::try_from(bytes * u128::from(execution.fitted().percent) / 100).unwrap_or(u64::MAX);
         let gradients = if self.trains_encoder { self.encoder.gradients(execution) } else { 0 };
         let gradients = gradients.max(self.decoder.map_or(0, |decoder| decoder.gradients(execution)));
         Activations { all: reserved(encoder + memory + decoder), encoder: reserved(encoder + memory), gradients }
+    }
+
+    /// Returns the bytes that the CTC loss of one sample takes: the gradient of the encoder's states, and about eight tensors over the classes
+    /// of its own text at each position, all in f32.
+    fn ctc_bytes(&self) -> u128 {
+        let own = self.ctc.min(1 + self.labels() as u64);
+        let states = if self.ctc > 0 { self.encoder.width } else { 0 };
+        4 * u128::from(self.encoder.positions) * u128::from(states + 8 * own)
     }
 }
 

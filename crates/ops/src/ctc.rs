@@ -1,10 +1,11 @@
 //! Connectionist temporal classification (CTC; Graves et al., 2006): text from an encoder alone, without a decoder.
 
-use crate::host;
-use crate::sum;
+use crate::linear::embedding;
+use crate::loss::{CrossEntropyOptions, cross_entropy, linear_cross_entropy};
+use crate::precision::lowered;
+use crate::{host, matmul, sum};
 use burn::tensor::activation::log_softmax;
-use burn::tensor::module;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData, module};
 
 /// Returns the CTC loss of logits against label sequences, summed over the rows, `[1]`: the negative log probability of
 /// all alignments of a row's labels with its positions. A row with too few positions for its labels has no alignment:
@@ -36,6 +37,97 @@ pub fn ctc_loss(logits: Tensor<3>, labels: &[Vec<i64>], lengths: &[usize], blank
     sum(losses.mask_fill(impossible, 0.0))
 }
 
+/// Returns the CTC loss of the logits `x · weightᵀ + bias` against label sequences, summed over the rows, `[1]`, as [`ctc_loss`] of
+/// those logits does, but without holding all of them.
+///
+/// Every path takes one class at each position, so the denominators of the softmax, log Z, leave the sum over the paths:
+/// `loss = Σ_t log Z(t) - log Σ_paths exp Σ_t logit(t, path_t)`. The paths need the logits of a row's own labels and of the blank alone,
+/// and the CTC loss over these few classes is the same with denominators of their own, log Z'. What is missing is
+/// `Σ_t log Z(t) - log Z'(t)`: the cross-entropy of the blank over all classes, less that over the row's own.
+///
+/// # Shapes
+/// - `x`: `[batch, time, d_model]`; `weight`: `[classes, d_model]`; `bias`: `[classes]`
+/// - `labels`: those of each row, without blanks
+/// - `lengths`: number of valid positions of each row, at least 1
+///
+/// # Panics
+/// If there are not as many sequences and lengths as rows.
+pub fn linear_ctc_loss(
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    labels: &[Vec<i64>],
+    lengths: &[usize],
+    blank: usize,
+) -> Tensor<1> {
+    let ([rows, time, d_model], device) = (x.dims(), x.device());
+    assert_eq!([labels.len(), lengths.len()], [rows; 2], "rows of labels and lengths");
+    let own: Vec<OwnClasses> = labels.iter().map(|labels| OwnClasses::of(labels, blank as i64)).collect();
+    let logits = own_logits(x.clone(), weight.clone(), bias.clone(), ids(&own, blank as i64, &device));
+    // The positions that count: the valid ones of rows that have a path.
+    let counted: Vec<usize> =
+        labels.iter().zip(lengths).map(|(labels, length)| counted(labels, *length, time)).collect();
+    let options = CrossEntropyOptions::default();
+    let blanks = |class: usize| {
+        let of_row =
+            |counted: usize| (0..time).map(move |t| if t < counted { class as i64 } else { options.ignore_index });
+        let targets: Vec<i64> = counted.iter().copied().flat_map(of_row).collect();
+        Tensor::<1, Int>::from_data(TensorData::new(targets, [rows * time]), &device)
+    };
+    let width = logits.dims()[2];
+    let over_own = cross_entropy(logits.clone().reshape([rows * time, width]), blanks(0), options);
+    let over_all = linear_cross_entropy(x.reshape([rows * time, d_model]), weight, bias, blanks(blank), options);
+    let labels: Vec<Vec<i64>> = own.into_iter().map(|own| own.labels).collect();
+    ctc_loss(logits, &labels, lengths, 0) + (over_all.sum - over_own.sum)
+}
+
+/// Classes that the paths of a row go through.
+struct OwnClasses {
+    /// The blank, and each label once.
+    classes: Vec<i64>,
+    /// Labels of the row, as places in `classes`.
+    labels: Vec<i64>,
+}
+
+impl OwnClasses {
+    fn of(labels: &[i64], blank: i64) -> Self {
+        let mut classes = labels.to_vec();
+        classes.sort_unstable();
+        classes.dedup();
+        let place = |label: &i64| 1 + classes.partition_point(|class| class < label) as i64;
+        let labels = labels.iter().map(place).collect();
+        classes.insert(0, blank);
+        Self { classes, labels }
+    }
+}
+
+/// Returns the classes of each row, `[batch, classes]`, in which the blank comes again until all rows are as long.
+fn ids(own: &[OwnClasses], blank: i64, device: &Device) -> Tensor<2, Int> {
+    let width = own.iter().map(|own| own.classes.len()).max().unwrap_or_default();
+    let padded = own.iter().flat_map(|own| {
+        let padding = std::iter::repeat_n(blank, width - own.classes.len());
+        own.classes.iter().copied().chain(padding)
+    });
+    Tensor::from_data(TensorData::new(padded.collect(), [own.len(), width]), device)
+}
+
+/// Returns the logits of each row's own classes, `[batch, time, classes]`, f32.
+fn own_logits(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, ids: Tensor<2, Int>) -> Tensor<3> {
+    // A weight that is held in half precision comes as f32: both factors are, before they are lowered together.
+    let [x, weight] = [x, embedding(weight, ids.clone())].map(|factor| lowered(host::f32(factor)));
+    let logits = host::f32(matmul(x, weight.swap_dims(1, 2)));
+    match bias {
+        Some(bias) => logits + host::f32(embedding(bias.unsqueeze_dim(1), ids)).swap_dims(1, 2),
+        None => logits,
+    }
+}
+
+/// Returns the number of valid positions of a row, or 0 if they are too few for its labels, of which equal neighbours need a blank in between.
+fn counted(labels: &[i64], length: usize, time: usize) -> usize {
+    let (length, blanks) = (length.clamp(1, time), labels.windows(2).filter(|pair| pair[0] == pair[1]).count());
+    if labels.len() + blanks <= length { length } else { 0 }
+}
+
 /// Returns the labels of each row by greedy CTC decoding: the most probable class of each valid position, without
 /// repetitions and blanks.
 ///
@@ -57,7 +149,8 @@ pub fn ctc_greedy(logits: Tensor<3>, lengths: &[usize], blank: usize) -> Vec<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, device};
+    use crate::testing::{Inputs, assert_close, compare, device};
+    use proptest::prelude::*;
 
     /// Logits whose values no formula of the loss favours: `sin(7 · row + 3 · position + 5 · class)`.
     fn logits(rows: usize, time: usize, classes: usize) -> Tensor<3> {
@@ -117,6 +210,42 @@ mod tests {
         let values: Vec<f32> = gradient.try_into_vec_as().expect("floats");
         assert!(values[..12].iter().all(|value| *value == 0.0), "{values:?}");
         assert!(values[12..].iter().any(|value| value.abs() > 1e-3), "{values:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn with_its_layer_equals_the_parts(
+            (rows, time, classes, d) in (1_usize..4, 1_usize..9, 3_usize..40, 1_usize..12),
+            label_counts in prop::collection::vec(0_usize..6, 4),
+            seed in 1_i64..50,
+            (biased, half) in any::<(bool, bool)>(),
+        ) {
+            let blank = (seed as usize * 3) % classes;
+            // Few different labels, so that neighbours are often equal, and some rows without a path.
+            let label = |row: usize, i: usize| ((seed + (row * 5 + i / 2 * 7) as i64) % 3 + blank as i64 + 1) % classes as i64;
+            let labels: Vec<Vec<i64>> = (0..rows)
+                .map(|row| (0..label_counts[row]).map(|i| label(row, i)).filter(|label| *label != blank as i64).collect())
+                .collect();
+            let lengths: Vec<usize> = (0..rows).map(|row| 1 + (seed as usize + row * 4) % time).collect();
+            let inputs = Inputs::default().half(half);
+            let inputs: [Tensor<2>; 3] = [[rows * time, d], [classes, d], [1, classes]].map(|shape| inputs.tensor(shape));
+            let parts = |x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<2>>| {
+                let logits = host::f32(x).matmul(host::f32(weight).transpose());
+                let logits = bias.map_or(logits.clone(), |bias| logits + host::f32(bias));
+                ctc_loss(logits.reshape([rows, time, classes]), &labels, &lengths, blank)
+            };
+            let whole = |x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<2>>| {
+                let bias = bias.map(|bias| bias.reshape([classes]));
+                linear_ctc_loss(x.reshape([rows, time, d]), weight, bias, &labels, &lengths, blank)
+            };
+            // A gradient of an input that no path depends on is 0, and not absent.
+            let [x, weight, bias] = inputs;
+            if biased {
+                compare([x, weight, bias], |[x, w, b]| whole(x, w, Some(b)), |[x, w, b]| parts(x, w, Some(b)));
+            } else {
+                compare([x, weight], |[x, w]| whole(x, w, None), |[x, w]| parts(x, w, None));
+            }
+        }
     }
 
     #[test]

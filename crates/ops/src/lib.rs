@@ -81,7 +81,7 @@ pub use capacity::{Capacity, Implementation, kept_bytes};
 pub use casts::{CastType, cast_weights, forget_cast};
 pub use checkpoint::checkpoint;
 pub use conv::conv1d;
-pub use ctc::{ctc_greedy, ctc_loss};
+pub use ctc::{ctc_greedy, ctc_loss, linear_ctc_loss};
 pub use depthwise::depthwise_conv1d;
 pub use device::{
     DeviceError, DeviceSpec, backends, check_backend, compiles_kernels, driver_name, on_upload_stream, runs_on_host,

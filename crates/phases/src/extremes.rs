@@ -131,7 +131,10 @@ fn assert_modest() {
 #[test]
 fn every_number_alone_may_be_anything() {
     let (mut cases, mut tried) = (Vec::new(), HashSet::new());
-    for base in bases() {
+    // Most of the time goes into reading YAML: each key is tried in the shortest configuration that has it.
+    let mut bases: Vec<&Value> = bases().iter().collect();
+    bases.sort_by_cached_key(|base| serde_norway::to_string(base).expect("YAML").len());
+    for base in bases {
         let mut found = Vec::new();
         places(base, &[], &mut found);
         assert!(found.len() > 50, "{} numbers", found.len());

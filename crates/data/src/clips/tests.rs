@@ -441,6 +441,11 @@ proptest! {
         let clips = Clips::open(&folder.file("m.jsonl", line)).unwrap();
         prop_assert_eq!(&clips.clip(0).text, &text);
     }
+}
+
+proptest! {
+    // Every case decodes the audio of a whole shard.
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn a_damaged_shard_is_an_error_at_most(name in "speech\\.parquet|bytes\\.parquet|a\\.tar", at_share in 0.0..1.0, byte in any::<u8>()) {

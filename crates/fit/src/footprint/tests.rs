@@ -137,6 +137,7 @@ fn less_of_everything_takes_less() {
     assert!(tiny.training(tiny.trainable / 2, false).bytes(4, 1, &Execution::GPU) < all, "a frozen encoder");
     assert!(tiny.on(300, 64).bytes(4, 1, &Execution::GPU) < all, "short samples");
     assert!(tiny.bytes(4, 2, &Execution::GPU) > all, "summed gradients");
+    assert!(tiny.with_ctc(50_258).bytes(4, 1, &Execution::GPU) > all, "a CTC loss");
 }
 
 #[test]

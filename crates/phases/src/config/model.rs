@@ -231,7 +231,7 @@ impl ModelConfig {
         }
         ensure(self.trainable == Trainable::Lora || adapter == usual_lora().into(), || {
             format!(
-                "`model.{key}` is the adapter of `model.trainable: lora`: set that, or leave it out (tasks have a `{key}` each)"
+                "`model.{key}` is the adapter of `model.trainable: lora`: set that, or leave it out (`--set model.{key}=null`; tasks have a `{key}` each)"
             )
         })?;
         Ok(())

@@ -23,7 +23,7 @@ use undertone_fit::{Workload, note_workload};
 use undertone_model::adapters::Gates;
 use undertone_model::backbone::BackboneInput;
 use undertone_model::layers::Linear;
-use undertone_ops::{Distillation, ctc_loss, linear_cross_entropy};
+use undertone_ops::{Distillation, linear_cross_entropy, linear_ctc_loss};
 use undertone_report::GUMBEL_TEMPERATURE;
 use undertone_train::{BatchStats, BatchStream, Batches, BoxError, Evaluation, LossSum, LossTerm, Objective, Share};
 
@@ -179,7 +179,8 @@ fn ctc_sum(head: &Linear, states: Tensor<3>, batch: &TaskBatch) -> Result<Tensor
     let is_text = |label: &i64| (0..blank as i64).contains(label);
     let labels = |row| targets.row(row).iter().copied().filter(is_text).collect();
     let labels: Vec<Vec<i64>> = (0..batch.tasks.len()).map(labels).collect();
-    Ok(ctc_loss(head.forward(states), &labels, &batch.lengths, blank))
+    let (weight, bias) = (head.weight.val(), head.bias.as_ref().map(Param::val));
+    Ok(linear_ctc_loss(states, weight, bias, &labels, &batch.lengths, blank))
 }
 
 impl Objective for TaskObjective {

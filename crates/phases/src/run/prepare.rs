@@ -117,7 +117,11 @@ impl<'a> Prepared<'a> {
         let Run { device, config, model, batches, objective, seed, scaled } = setup.run(stage)?;
         objective.evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
         let compute = experiment.train.compute.number_type();
-        let advice = MemoryAdvice::new(run_settings(experiment), setup.footprint(), &model, &setup.device, compute);
+        let footprint = match &model.alignment.ctc_head {
+            Some(head) => setup.footprint().with_ctc(head.weight.dims()[0]),
+            None => setup.footprint(),
+        };
+        let advice = MemoryAdvice::new(run_settings(experiment), footprint, &model, &setup.device, compute);
         advice.warning(&setup.device).inspect(|warning| tracing::warn!("{warning}"));
         let mut learner = Learner::builder(config, objective, model, directory)
             .with_device(device)

@@ -193,10 +193,8 @@ mod tests {
     fn what_comes_live_is_what_a_file_of_it_says() {
         let transcriber = transcriber();
         let mut audio: Vec<(String, Vec<f32>)> = Vec::new();
-        for (seed, text) in (1..).zip(MESSAGES) {
-            for wpm in [13.0, 18.0, 25.0, 34.0] {
-                audio.push((format!("{text} at {wpm}"), sent(text, wpm, 20.0, seed)));
-            }
+        for (seed, (text, wpm)) in (1..).zip(MESSAGES.into_iter().zip([13.0, 34.0, 21.0])) {
+            audio.push((format!("{text} at {wpm}"), sent(text, wpm, 20.0, seed)));
         }
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
         for list in ["ebook2cw", "off-air"] {

@@ -47,14 +47,15 @@ impl Bench<'_> {
             [("roberta", roberta), ("minilm", minilm)].map(|(name, shape)| self.encoder(name, shape));
         let sized = |size: Size| if small { Size::Nano.config() } else { size.config() };
         let texts = self.texts()?;
+        let batch = if small { 4 } else { 16 };
         // Whoever stands in for it.
         let of = |model: &'static str, stand_in: &'static str| if small { stand_in } else { model };
         let (nano, blocks) = ("whisper-nano", "an encoder of two blocks");
         let guides = [
             Guide {
-                title: format!("Morse on {}, bf16, batch 16", of("Whisper small", nano)),
+                title: format!("Morse on {}, bf16, batch {batch}", of("Whisper small", nano)),
                 name: "morse",
-                config: morse("morse", &sized(Size::Small), [16, 1], "bf16"),
+                config: morse("morse", &sized(Size::Small), [batch, 1], "bf16"),
                 phase: None,
             },
             Guide {
@@ -70,9 +71,9 @@ impl Bench<'_> {
                 phase: Some("1"),
             },
             Guide {
-                title: format!("DYNAMO on {}, bf16, batch 16", of("Whisper base", nano)),
+                title: format!("DYNAMO on {}, bf16, batch {batch}", of("Whisper base", nano)),
                 name: "dynamo",
-                config: dynamo(&sized(Size::Base)),
+                config: dynamo(&sized(Size::Base), batch),
                 phase: Some("all"),
             },
             Guide {
@@ -270,7 +271,7 @@ train:
     )
 }
 
-fn dynamo(config: &WhisperConfig) -> String {
+fn dynamo(config: &WhisperConfig, batch: usize) -> String {
     let source = source(config);
     let task = |name: &str| {
         format!(
@@ -288,7 +289,7 @@ fn dynamo(config: &WhisperConfig) -> String {
         "seed: 1
 run: {{name: dynamo}}
 model: {{source: {source}}}
-data: {{batch_size: 16, pad: window}}
+data: {{batch_size: {batch}, pad: window}}
 tasks:
 {tasks}train:
   compute: bf16
