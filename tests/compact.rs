@@ -124,8 +124,14 @@ fn a_grown_model_begins_with_the_loss_of_the_one_that_it_grows_from() {
 fn the_configuration_for_8_gb_leaves_some_of_them_free() {
     undertone::register().expect("registered");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/compact-whisper-8gb.yaml");
-    let Experiment { model, data, train, .. } = Experiment::load(Some(&file), &[]).expect("an experiment");
-    let footprint = Footprint::whisper(&model.source.config.expect("dimensions"));
+    let Experiment { model, data, train, loss, .. } = Experiment::load(Some(&file), &[]).expect("an experiment");
+    assert!(loss.ctc > 0.0);
+    let (config, tokenizer) = (model.source.config.expect("dimensions"), model.tokenizer.expect("a vocabulary"));
+    let footprint = Footprint::whisper(&config);
+    // The classes of the CTC loss are the tokens of text, and the blank.
+    let classes = tokenizer.vocab_size.expect("a size") + 1;
+    let head = ((config.d_model + 1) * classes) as u64;
+    let footprint = footprint.with_ctc(classes).training(footprint.trainable + head, true);
     let bytes = footprint.bytes(data.batch_size, train.accumulation, &Execution::GPU.in_half());
     assert!((3_000_000_000..4_000_000_000).contains(&bytes), "{bytes}");
 }

@@ -88,14 +88,18 @@ fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
     let audio = rows[0]["audio"].as_str().expect("a path");
     place.run(&["transcribe", "--model", "runs/student", audio]).succeeded();
     place.run(&["eval", "--run", "runs/student", "--compare", "whisper-nano-cw"]).succeeded();
-    // What a killed run had not done, it does the same way.
-    let run =
-        |name: &str| std::fs::read(place.path(&format!("runs/student/checkpoints/step-00000012/{name}"))).expect(name);
-    let whole = ["model.safetensors", "optimizer.safetensors"].map(run);
-    std::fs::remove_file(place.path("runs/student/summary.json")).expect("removed");
-    std::fs::remove_dir_all(place.path("runs/student/checkpoints/step-00000012")).expect("removed");
-    place.run(&["train", "--config", "distil.yaml", "--resume"]).succeeded();
-    assert!(["model.safetensors", "optimizer.safetensors"].map(run) == whole, "other bits");
+    assert_goes_on_the_same_way(&place, "runs/student", 12, &["--config", "distil.yaml"]);
+}
+
+/// Deletes what a run did after its last checkpoint but one, and trains on: what a killed run had not done, it does the same way.
+fn assert_goes_on_the_same_way(place: &Place, run: &str, last_step: u64, arguments: &[&str]) {
+    let checkpoint = format!("{run}/checkpoints/step-{last_step:08}");
+    let of_last = |name: &str| std::fs::read(place.path(&format!("{checkpoint}/{name}"))).expect(name);
+    let whole = ["model.safetensors", "optimizer.safetensors"].map(of_last);
+    std::fs::remove_file(place.path(&format!("{run}/summary.json"))).expect("removed");
+    std::fs::remove_dir_all(place.path(&checkpoint)).expect("removed");
+    place.run(&[&["train"], arguments, &["--resume"]].concat()).succeeded();
+    assert!(["model.safetensors", "optimizer.safetensors"].map(of_last) == whole, "other bits");
 }
 
 #[test]
@@ -120,6 +124,8 @@ fn one_adapter_learns_from_those_of_a_run() {
         let total: f64 = terms.iter().sum();
         assert!((term("loss") - total).abs() < 1e-3 * total && terms[2] + terms[3] > 0.0, "{step}");
     }
+    let resumed = ["--config", "two.yaml", "--baseline", "distilled"];
+    assert_goes_on_the_same_way(&place, "runs/two/baselines/distilled", 12, &resumed);
     let table = place.run(&["analyze", "--run", "runs/two"]).succeeded();
     assert!(table.stdout.contains("distilled adapter"), "{}", table.stdout);
     let rates = place.run(&["tune", "--lr", "--config", "two.yaml", "--baseline", "distilled"]);
