@@ -312,13 +312,14 @@ impl Footprint {
             let [layers, keys, positions] = [layers, decoder.keys, self.encoder.positions].map(u128::from);
             u128::from(execution.element_bytes) * 2 * layers * keys * positions
         });
-        let decoder =
-            self.decoder.map_or(0, |decoder| decoder.kept(self.encoder.positions, execution)) + self.ctc_bytes();
+        let decoder = self.decoder.map_or(0, |decoder| decoder.kept(self.encoder.positions, execution));
+        // Both losses are taken of the encoder's states at the end of the forward pass.
+        let after_encoder = decoder + self.ctc_bytes();
         let reserved =
             |bytes: u128| u64::try_from(bytes * u128::from(execution.fitted().percent) / 100).unwrap_or(u64::MAX);
         let gradients = if self.trains_encoder { self.encoder.gradients(execution) } else { 0 };
         let gradients = gradients.max(self.decoder.map_or(0, |decoder| decoder.gradients(execution)));
-        Activations { all: reserved(encoder + memory + decoder), encoder: reserved(encoder + memory), gradients }
+        Activations { all: reserved(encoder + memory + after_encoder), encoder: reserved(encoder + memory), gradients }
     }
 
     /// Returns the bytes that the CTC loss of one sample takes: the gradient of the encoder's states, and about eight tensors over the classes

@@ -4,8 +4,11 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use std::io::Write;
 
+/// Ratio above which a text counts as one that repeats itself: the threshold of OpenAI's `transcribe`.
+pub const REPETITIVE: f64 = 2.4;
+
 /// Returns the size of a text divided by its size when compressed by zlib; 0 for an empty text.
-pub(crate) fn compression_ratio(text: &str) -> f64 {
+pub fn compression_ratio(text: &str) -> f64 {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     // Memory takes everything.
     let compressed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).unwrap_or_default();

@@ -47,6 +47,7 @@ mod window;
 mod words;
 pub mod write;
 
+pub use compression::{REPETITIVE, compression_ratio};
 pub use error::TranscribeError;
 pub use live::LiveTranscriber;
 pub use options::{Language, Segmentation, TranscribeOptions, Window};

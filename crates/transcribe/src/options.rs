@@ -1,5 +1,6 @@
 //! Options of transcription.
 
+use crate::compression::REPETITIVE;
 use crate::error::TranscribeError;
 use crate::vad::VadOptions;
 use undertone_model::limits::MOST_BEAMS;
@@ -101,7 +102,7 @@ impl Default for TranscribeOptions {
             length_penalty: None,
             best_of: 5,
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
-            compression_ratio_threshold: Some(2.4),
+            compression_ratio_threshold: Some(REPETITIVE),
             logprob_threshold: Some(-1.0),
             no_speech_threshold: Some(0.6),
             initial_prompt: None,

@@ -3,6 +3,7 @@
 use super::ConfigError;
 use super::choices::settle;
 use super::migrate::migrate;
+use super::plain::plain;
 use figment::providers::Serialized;
 use figment::value::{Dict, Map, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
@@ -198,27 +199,22 @@ impl Provider for YamlFile<'_> {
     }
 }
 
-/// Returns a text without merge keys. `None` if it is no map.
-///
-/// # Errors
-/// When too many brackets are open at once.
-fn merged(text: &str) -> Result<Option<String>, String> {
-    check_depth(text)?;
-    let Ok(mut value) = serde_norway::from_str::<serde_norway::Value>(text) else { return Ok(None) };
-    // An empty file has no keys.
-    if value.apply_merge().is_err() || !value.is_mapping() {
-        return Ok(None);
-    }
-    Ok(serde_norway::to_string(&value).ok())
-}
-
 /// Reads the keys of a YAML text.
 ///
 /// # Errors
 /// When it is not YAML, or too many brackets are open at once.
 pub(super) fn parse_yaml(text: &str) -> Result<Dict, String> {
-    let text = merged(text)?.unwrap_or_else(|| text.to_owned());
-    serde_norway::from_str(&text).map_err(|e| e.to_string())
+    check_depth(text)?;
+    let merged = text.contains("<<").then(|| without_merge_keys(text)).flatten();
+    serde_norway::from_str(merged.as_deref().unwrap_or(text)).map_err(|e| e.to_string())
+}
+
+/// Returns a YAML text without merge keys; `None` if it is no map or they name none.
+fn without_merge_keys(text: &str) -> Option<String> {
+    let mut value: serde_norway::Value = serde_norway::from_str(text).ok()?;
+    value.apply_merge().ok()?;
+    // An empty file has no keys.
+    value.is_mapping().then(|| serde_norway::to_string(&value).ok()).flatten()
 }
 
 /// Returns a figment error as one sentence that names key, problem and place.
@@ -239,6 +235,7 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
         key = super::keys::join(&key, inner);
         problem = rest.to_owned();
     }
+    let problem = plain(&problem);
     let place = error.metadata.as_ref().map(|m| match &m.source {
         Some(figment::Source::File(path)) => format!(" (in {})", path.display()),
         // Only values of `--set` come from code.

@@ -15,6 +15,7 @@ mod migrate_text;
 mod model;
 mod model_source;
 mod phases;
+mod plain;
 mod preset;
 mod sources;
 mod splits;

@@ -6,6 +6,7 @@ use super::evaluation_result::EvaluationResult;
 use super::modality::EncodedBatch;
 use super::model::{Tapped, TaskModel};
 use super::pretrained::Pretrained;
+use super::scored::repetition_remark;
 use super::scoring::{Answered, Asked, Scoring};
 use super::together::{SharedAnswers, Spoken, gather};
 use crate::TextNormalizer;
@@ -144,7 +145,9 @@ impl Evaluator {
     }
 
     fn result(&self, scoring: Scoring, routed: Vec<RoutedSample>) -> Result<EvaluationResult, BoxError> {
-        Ok(EvaluationResult { routed, remarks: self.remark().into_iter().collect(), ..scoring.finish()? })
+        let result = scoring.finish()?;
+        let remarks = self.remark().into_iter().chain(repetition_remark(&result.scored)).collect();
+        Ok(EvaluationResult { routed, remarks, ..result })
     }
 
     /// Computes the model's answers to the samples of a batch.

@@ -5,6 +5,7 @@ use crate::config::{LOSS, TaskConfig};
 use std::rc::Rc;
 use undertone_metrics::{Difference, Direction, ErrorRate, Hallucination, Interval, bootstrap, paired_bootstrap};
 use undertone_tasks::{Score, ScoredText};
+use undertone_transcribe::{REPETITIVE, compression_ratio};
 
 /// Samples of a task with the model's answers, and their score.
 #[derive(Clone, Debug)]
@@ -87,10 +88,55 @@ impl ScoredTask {
     }
 }
 
+/// Returns a remark on answers that repeat themselves where their references do not, if there are any: a few of them can
+/// make most of an error rate.
+pub(super) fn repetition_remark(tasks: &[ScoredTask]) -> Option<String> {
+    let samples = || tasks.iter().flat_map(|task| &task.samples);
+    let looped = samples().filter(|sample| sample.is_loop()).count();
+    (looped > 0).then(|| {
+        let all = samples().count();
+        format!(
+            "answers that repeat a word or phrase many times where their references do not: {looped} of {all}. Each \
+             repetition counts as an error; `eval --report` lists the worst answers"
+        )
+    })
+}
+
 impl ScoredSample {
+    fn is_loop(&self) -> bool {
+        let ScoredText { reference, hypothesis, .. } = &self.text;
+        compression_ratio(hypothesis) > REPETITIVE && compression_ratio(reference) <= REPETITIVE
+    }
+
     fn hallucination(&self) -> Hallucination {
         let ScoredText { reference, hypothesis, .. } = &self.text;
         let of = |seconds| Hallucination::of(reference, hypothesis, seconds);
         self.facts.seconds().map(of).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(answers: &[(&str, &str)]) -> ScoredTask {
+        let sample = |(reference, hypothesis): &(&str, &str)| {
+            let [reference, hypothesis] = [reference, hypothesis].map(|text| (*text).to_owned());
+            ScoredSample {
+                text: ScoredText { name: String::new(), reference, hypothesis },
+                facts: SampleFacts::default(),
+            }
+        };
+        let task = TaskConfig::default();
+        ScoredTask::new(&task, Score::new(&task.head, &task.metrics()), answers.iter().map(sample).collect())
+    }
+
+    #[test]
+    fn answers_in_a_loop_are_counted_and_references_that_repeat_are_not() {
+        let many = "thank you ".repeat(30);
+        let usual = ("good evening everybody", "good evening everyone");
+        assert_eq!(repetition_remark(&[task(&[usual, (&many, &many)])]), None);
+        let remark = repetition_remark(&[task(&[usual, ("thank you", &many)]), task(&[usual])]).expect("a remark");
+        assert!(remark.contains("references do not: 1 of 3."), "{remark}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::commands::choices::one_of;
 use crate::failure::Failure;
 use undertone::transcribe::vad::VadOptions;
-use undertone::transcribe::{Language, Segmentation, TranscribeOptions, Window};
+use undertone::transcribe::{Language, REPETITIVE, Segmentation, TranscribeOptions, Window};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Decoding")]
@@ -36,7 +36,7 @@ pub struct Decoding {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,0.2,0.4,0.6,0.8,1")]
     temperatures: Vec<f64>,
     /// Compression ratio above which a text repeats itself
-    #[arg(long, value_name = "RATIO", default_value_t = 2.4)]
+    #[arg(long, value_name = "RATIO", default_value_t = REPETITIVE)]
     compression_ratio_threshold: f64,
     /// Mean log probability below which a text is improbable
     #[arg(long, value_name = "LOG", default_value_t = -1.0, allow_hyphen_values = true)]

@@ -1,0 +1,96 @@
+//! Messages of serde and figment in words without the names of Rust's types.
+
+/// Says what is wrong with a value: "`abc` is not a number" for "invalid type: found string "abc", expected f64".
+/// Other messages are returned as they are.
+pub(super) fn plain(problem: &str) -> String {
+    let wrong_value = || {
+        let rest =
+            ["invalid type: ", "invalid value: ", "invalid value "].iter().find_map(|p| problem.strip_prefix(p))?;
+        let (found, wanted) = rest.split_once(", expected ")?;
+        let wanted = kind(wanted);
+        Some(match value(found.strip_prefix("found ").unwrap_or(found)) {
+            Some(found) => format!("{found} is not {wanted}"),
+            None => format!("there is no value: write {wanted}, or leave the key out"),
+        })
+    };
+    let wrong_length = || {
+        let (count, wanted) = problem.strip_prefix("invalid length ")?.split_once(", expected ")?;
+        Some(format!("there are {count} elements: write {}", kind(wanted)))
+    };
+    let wrong_name = || {
+        let rest = problem.strip_prefix("unknown variant")?.trim_start_matches(": found").trim_start();
+        let (found, names) = rest.split_once(", expected ")?;
+        // Figment puts the list into backticks once more.
+        let names = names.replace("``", "`");
+        Some(format!("{found} is none of the names here: choose {names}"))
+    };
+    let missing = || Some(format!("the key {} is missing", problem.strip_prefix("missing field ")?));
+    wrong_value().or_else(wrong_length).or_else(wrong_name).or_else(missing).unwrap_or_else(|| problem.to_owned())
+}
+
+/// Returns a value, which follows the name of its type, in backticks; a list or a map in words; `None` for null.
+fn value(found: &str) -> Option<String> {
+    let text = found.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map(|(text, _)| text);
+    Some(match found {
+        "unit" | "unit value" | "null" | "Option value" | "option" => return None,
+        "sequence" | "seq" => "a list".to_owned(),
+        "map" => "a map".to_owned(),
+        _ => match (text, found.rsplit_once(' ')) {
+            (Some(text), _) => format!("`{text}`"),
+            (None, Some((_, last))) => format!("`{}`", last.trim_matches('`')),
+            (None, None) => found.to_owned(),
+        },
+    })
+}
+
+/// Returns what a type of Rust holds in words; other descriptions as they are.
+fn kind(wanted: &str) -> String {
+    let length = ["an array of length ", "a tuple of size "].iter().find_map(|prefix| wanted.strip_prefix(prefix));
+    match wanted {
+        "usize" | "u8" | "u16" | "u32" | "u64" => "a whole number from 0 on".to_owned(),
+        "isize" | "i8" | "i16" | "i32" | "i64" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "a boolean" | "bool" => "true or false".to_owned(),
+        "a string" | "a borrowed string" => "a text".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        _ if wanted.starts_with("struct ") => "a map of keys".to_owned(),
+        _ if wanted.starts_with("enum ") => "a name".to_owned(),
+        _ => length.map_or_else(|| wanted.to_owned(), |length| format!("a list of {length}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn types_of_rust_are_said_in_words() {
+        for (problem, expected) in [
+            ("invalid type: found string \"a b\", expected usize", "`a b` is not a whole number from 0 on"),
+            ("invalid value signed int `-1`, expected usize", "`-1` is not a whole number from 0 on"),
+            ("invalid value: integer `-1`, expected u64", "`-1` is not a whole number from 0 on"),
+            ("invalid type: found float `1.5`, expected u64", "`1.5` is not a whole number from 0 on"),
+            ("invalid type: floating point `1.5`, expected a string", "`1.5` is not a text"),
+            ("invalid type: found bool true, expected f64", "`true` is not a number"),
+            ("invalid type: boolean `true`, expected f64", "`true` is not a number"),
+            ("invalid type: sequence, expected a boolean", "a list is not true or false"),
+            ("invalid type: found map, expected a string", "a map is not a text"),
+            ("invalid type: found unsigned int `3`, expected enum Pad", "`3` is not a name"),
+            (
+                "invalid type: found unit, expected struct RunConfig",
+                "there is no value: write a map of keys, or leave the key out",
+            ),
+            ("invalid length 3, expected an array of length 2", "there are 3 elements: write a list of 2"),
+            (
+                "unknown variant: found `wide`, expected ``longest` or `window``",
+                "`wide` is none of the names here: choose `longest` or `window`",
+            ),
+            ("unknown variant `lore`, expected `lora`", "`lore` is none of the names here: choose `lora`"),
+            ("unknown variant `a`, expected one of `b`, `c`", "`a` is none of the names here: choose one of `b`, `c`"),
+            ("missing field `name`", "the key `name` is missing"),
+            ("`path` and `hub` are two places: leave one out", "`path` and `hub` are two places: leave one out"),
+        ] {
+            assert_eq!(plain(problem), expected);
+        }
+    }
+}
