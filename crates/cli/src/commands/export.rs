@@ -277,15 +277,12 @@ fn refuse_no_place(file: &Path) -> Result<(), Failure> {
 
 /// Refuses to merge where there is no adapter, and refuses to write a model without its adapter.
 fn check_merge(merge: bool, choice: &Choice) -> Result<(), Failure> {
-    let run = choice.experiment.directory();
+    let stage = choice.stage.directory.display();
     match (merge, choice.stage.layout) {
-        (true, Layout::Model) => {
-            Err(Failure::BadInput(format!("`{}` has no adapter: leave out --merge", run.display())))
-        }
+        (true, Layout::Model) => Err(Failure::BadInput(format!("`{stage}` has no adapter: leave out --merge"))),
         (false, Layout::Adapters) => Err(Failure::BadInput(format!(
-            "`{}` has an adapter on a model, and no whole model: give --merge to fold the one into the other, or \
-             --format peft to write the adapter by itself",
-            run.display()
+            "`{stage}` has an adapter on a model, and no whole model: give --merge to fold the one into the other, or \
+             --format peft to write the adapter by itself"
         ))),
         _ => Ok(()),
     }

@@ -106,7 +106,7 @@ fn an_adapter_has_a_long_and_a_short_spelling_and_is_recorded_by_one() {
     for (yaml, culprits) in [
         (tasks("lora: {r: 3}, adapter: {type: lora}, "), ["`lora` and `adapter` are both given", "leave one out"]),
         ("model: {trainable: lora, lora: {}, adapter: {type: lora}}".into(), ["both given", "`model`"]),
-        (tasks("adapter: {type: lore}, "), ["unknown variant `lore`", "expected `lora`"]),
+        (tasks("adapter: {type: lore}, "), ["`lore` is none of the names here", "choose `lora`"]),
         (tasks("adapter: {r: 3}, "), ["adapter", "type"]),
         (tasks("adapter: {type: lora, r: 0}, "), ["task `a`", "`r` is 0"]),
         ("model: {adapter: {type: lora, r: 3}}".into(), ["`model.lora`", "`model.trainable: lora`"]),

@@ -1,31 +1,42 @@
 //! Messages of serde and figment in words without the names of Rust's types.
 
+const TEXT: &str = "a text";
+
 /// Says what is wrong with a value: "`abc` is not a number" for "invalid type: found string "abc", expected f64".
 /// Other messages are returned as they are.
 pub(super) fn plain(problem: &str) -> String {
-    let wrong_value = || {
-        let rest =
-            ["invalid type: ", "invalid value: ", "invalid value "].iter().find_map(|p| problem.strip_prefix(p))?;
-        let (found, wanted) = rest.split_once(", expected ")?;
-        let wanted = kind(wanted);
-        Some(match value(found.strip_prefix("found ").unwrap_or(found)) {
-            Some(found) => format!("{found} is not {wanted}"),
-            None => format!("there is no value: write {wanted}, or leave the key out"),
-        })
+    let sentence = [wrong_value, wrong_length, wrong_name, missing_key].iter().find_map(|reads| reads(problem));
+    sentence.unwrap_or_else(|| problem.to_owned())
+}
+
+fn wrong_value(problem: &str) -> Option<String> {
+    let rest = ["invalid type: ", "invalid value: ", "invalid value "].iter().find_map(|p| problem.strip_prefix(p))?;
+    let (found, wanted) = rest.split_once(", expected ")?;
+    let wanted = kind(wanted);
+    Some(match value(found.strip_prefix("found ").unwrap_or(found)) {
+        Some(found) if wanted == TEXT && found.starts_with('`') => format!("{found} is not {TEXT}: put it into quotes"),
+        Some(found) => format!("{found} is not {wanted}"),
+        None => format!("there is no value: write {wanted}, or leave the key out"),
+    })
+}
+
+fn wrong_length(problem: &str) -> Option<String> {
+    let (count, wanted) = problem.strip_prefix("invalid length ")?.split_once(", expected ")?;
+    Some(format!("there are {count} elements: write {}", kind(wanted)))
+}
+
+fn wrong_name(problem: &str) -> Option<String> {
+    let rest = problem.strip_prefix("unknown variant")?;
+    // Figment puts the list into backticks once more.
+    let (found, names) = match rest.strip_prefix(": found ") {
+        Some(rest) => rest.strip_suffix('`')?.split_once(", expected `")?,
+        None => rest.trim_start().split_once(", expected ")?,
     };
-    let wrong_length = || {
-        let (count, wanted) = problem.strip_prefix("invalid length ")?.split_once(", expected ")?;
-        Some(format!("there are {count} elements: write {}", kind(wanted)))
-    };
-    let wrong_name = || {
-        let rest = problem.strip_prefix("unknown variant")?.trim_start_matches(": found").trim_start();
-        let (found, names) = rest.split_once(", expected ")?;
-        // Figment puts the list into backticks once more.
-        let names = names.replace("``", "`");
-        Some(format!("{found} is none of the names here: choose {names}"))
-    };
-    let missing = || Some(format!("the key {} is missing", problem.strip_prefix("missing field ")?));
-    wrong_value().or_else(wrong_length).or_else(wrong_name).or_else(missing).unwrap_or_else(|| problem.to_owned())
+    Some(format!("{found} is none of the names here: choose {names}"))
+}
+
+fn missing_key(problem: &str) -> Option<String> {
+    Some(format!("the key {} is missing", problem.strip_prefix("missing field ")?))
 }
 
 /// Returns a value, which follows the name of its type, in backticks; a list or a map in words; `None` for null.
@@ -38,7 +49,7 @@ fn value(found: &str) -> Option<String> {
         _ => match (text, found.rsplit_once(' ')) {
             (Some(text), _) => format!("`{text}`"),
             (None, Some((_, last))) => format!("`{}`", last.trim_matches('`')),
-            (None, None) => found.to_owned(),
+            (None, None) => format!("`{found}`"),
         },
     })
 }
@@ -51,7 +62,7 @@ fn kind(wanted: &str) -> String {
         "isize" | "i8" | "i16" | "i32" | "i64" => "a whole number".to_owned(),
         "f32" | "f64" => "a number".to_owned(),
         "a boolean" | "bool" => "true or false".to_owned(),
-        "a string" | "a borrowed string" => "a text".to_owned(),
+        "a string" | "a borrowed string" => TEXT.to_owned(),
         "a sequence" => "a list".to_owned(),
         _ if wanted.starts_with("struct ") => "a map of keys".to_owned(),
         _ if wanted.starts_with("enum ") => "a name".to_owned(),
@@ -70,9 +81,10 @@ mod tests {
             ("invalid value signed int `-1`, expected usize", "`-1` is not a whole number from 0 on"),
             ("invalid value: integer `-1`, expected u64", "`-1` is not a whole number from 0 on"),
             ("invalid type: found float `1.5`, expected u64", "`1.5` is not a whole number from 0 on"),
-            ("invalid type: floating point `1.5`, expected a string", "`1.5` is not a text"),
+            ("invalid type: floating point `1.5`, expected a string", "`1.5` is not a text: put it into quotes"),
             ("invalid type: found bool true, expected f64", "`true` is not a number"),
             ("invalid type: boolean `true`, expected f64", "`true` is not a number"),
+            ("invalid type: 3, expected a name, or a map with `type`", "`3` is not a name, or a map with `type`"),
             ("invalid type: sequence, expected a boolean", "a list is not true or false"),
             ("invalid type: found map, expected a string", "a map is not a text"),
             ("invalid type: found unsigned int `3`, expected enum Pad", "`3` is not a name"),
@@ -84,6 +96,10 @@ mod tests {
             (
                 "unknown variant: found `wide`, expected ``longest` or `window``",
                 "`wide` is none of the names here: choose `longest` or `window`",
+            ),
+            (
+                "unknown variant: found `x`, expected `one of `a`, `b`, `c``",
+                "`x` is none of the names here: choose one of `a`, `b`, `c`",
             ),
             ("unknown variant `lore`, expected `lora`", "`lore` is none of the names here: choose `lora`"),
             ("unknown variant `a`, expected one of `b`, `c`", "`a` is none of the names here: choose one of `b`, `c`"),
