@@ -113,7 +113,7 @@ fn what_cannot_be_is_refused_before_a_run_is_replaced() {
         ("groups=[{match: encoder}]", ["train.optimizer.groups.0.match", "`lr`", "`weight_decay`"]),
         ("groups=[{match: encoder, rate: 1}]", ["train.optimizer.groups.0.rate", "lr", "weight_decay"]),
         ("lora_plus_ratio=16", ["train.optimizer.lora_plus_ratio", "lora_b", "whisper.decoder.layer_norm.bias"]),
-        ("lr_scaling=linear", ["train.optimizer.lr_scaling", "missing field", "`base_batch`"]),
+        ("lr_scaling=linear", ["train.optimizer.lr_scaling", "the key", "`base_batch` is missing"]),
         ("adafactor.beta1=0.9", ["train.optimizer.adafactor", "adafactor", "leave it out"]),
         ("name=sgd", ["train.optimizer.name", "sgd", "adafactor"]),
     ] {

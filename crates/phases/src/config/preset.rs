@@ -5,6 +5,7 @@ use figment::Figment;
 use serde_json::{Map, Value, json};
 use undertone_data::loader::Workers;
 use undertone_fit::{DevicePreset, Preset, PresetContext, PresetModel, PresetSplit, TrainedPart};
+use undertone_model::limits::MOST_POSITIONS;
 use undertone_ops::{Compute, DeviceSpec};
 use undertone_train::Precision;
 
@@ -43,7 +44,8 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
         config: model.source.config.as_ref(),
         trained: &trained,
         frozen: model.frozen_dtype,
-        tokens: tasks.iter().map(|task| task.head.max_input()).max().filter(|tokens| *tokens > 0),
+        // Longer ones are refused when the whole configuration is read.
+        tokens: tasks.iter().map(|task| task.head.max_input().min(MOST_POSITIONS)).max().filter(|tokens| *tokens > 0),
     };
     let Preset { settings, reason } = preset.resolve(&model, &context)?;
     let Some(settings) = settings else { return Some(Layer { keys: Map::new(), reason }) };
