@@ -313,7 +313,7 @@ impl Footprint {
             u128::from(execution.element_bytes) * 2 * layers * keys * positions
         });
         let decoder = self.decoder.map_or(0, |decoder| decoder.kept(self.encoder.positions, execution));
-        // Both losses are taken of the encoder's states at the end of the forward pass.
+        // What exists beside the encoder's activations at the end of the forward pass, and is gone when the backward pass reaches the encoder.
         let after_encoder = decoder + self.ctc_bytes();
         let reserved =
             |bytes: u128| u64::try_from(bytes * u128::from(execution.fitted().percent) / 100).unwrap_or(u64::MAX);

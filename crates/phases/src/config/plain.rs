@@ -48,7 +48,12 @@ fn value(found: &str) -> Option<String> {
         "map" => "a map".to_owned(),
         _ => match (text, found.rsplit_once(' ')) {
             (Some(text), _) => format!("`{text}`"),
-            (None, Some((_, last))) => format!("`{}`", last.trim_matches('`')),
+            (None, Some((name, last))) => {
+                let number = last.trim_matches('`');
+                // Rust writes 8.0 and 1.0e3 without a point, as if they were whole.
+                let is_float = name.starts_with("float") && number.bytes().all(|c| c.is_ascii_digit() || c == b'-');
+                format!("`{number}{}`", if is_float { ".0" } else { "" })
+            }
             (None, None) => format!("`{found}`"),
         },
     })
@@ -58,8 +63,14 @@ fn value(found: &str) -> Option<String> {
 fn kind(wanted: &str) -> String {
     let length = ["an array of length ", "a tuple of size "].iter().find_map(|prefix| wanted.strip_prefix(prefix));
     match wanted {
-        "usize" | "u8" | "u16" | "u32" | "u64" => "a whole number from 0 on".to_owned(),
-        "isize" | "i8" | "i16" | "i32" | "i64" => "a whole number".to_owned(),
+        "usize" | "u64" => "a whole number from 0 on".to_owned(),
+        "u8" => format!("a whole number from 0 to {}", u8::MAX),
+        "u16" => format!("a whole number from 0 to {}", u16::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "i8" => format!("a whole number from {} to {}", i8::MIN, i8::MAX),
+        "i16" => format!("a whole number from {} to {}", i16::MIN, i16::MAX),
+        "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
+        "isize" | "i64" => "a whole number".to_owned(),
         "f32" | "f64" => "a number".to_owned(),
         "a boolean" | "bool" => "true or false".to_owned(),
         "a string" | "a borrowed string" => TEXT.to_owned(),
@@ -81,6 +92,8 @@ mod tests {
             ("invalid value signed int `-1`, expected usize", "`-1` is not a whole number from 0 on"),
             ("invalid value: integer `-1`, expected u64", "`-1` is not a whole number from 0 on"),
             ("invalid type: found float `1.5`, expected u64", "`1.5` is not a whole number from 0 on"),
+            ("invalid type: found float `8`, expected usize", "`8.0` is not a whole number from 0 on"),
+            ("invalid value: integer `300`, expected u8", "`300` is not a whole number from 0 to 255"),
             ("invalid type: floating point `1.5`, expected a string", "`1.5` is not a text: put it into quotes"),
             ("invalid type: found bool true, expected f64", "`true` is not a number"),
             ("invalid type: boolean `true`, expected f64", "`true` is not a number"),

@@ -97,7 +97,7 @@ pub(super) fn repetition_remark(tasks: &[ScoredTask]) -> Option<String> {
         let all = samples().count();
         format!(
             "answers that repeat a word or phrase many times where their references do not: {looped} of {all}. Each \
-             repetition counts as an error; `eval --report` lists the worst answers"
+             repetition counts as an error; the page of `eval --report` or `analyze` shows the worst answers"
         )
     })
 }
