@@ -105,7 +105,13 @@ fn assert_goes_on_the_same_way(place: &Place, run: &str, last_step: u64, argumen
 #[test]
 fn one_adapter_learns_from_those_of_a_run() {
     let place = Place::default();
-    place.write("two.yaml", two_tasks());
+    let mut limits = ["generation: {max_new_tokens: 10}", "generation: {max_new_tokens: 15}"].into_iter();
+    let with_limits = |line: &str| match line.contains("metrics:") {
+        true => format!("{line}\n    {}", limits.next().expect("a task")),
+        false => line.to_owned(),
+    };
+    let yaml: Vec<String> = two_tasks().lines().map(with_limits).collect();
+    place.write("two.yaml", yaml.join("\n"));
     let train = |more: &[&str]| place.run(&[&["train", "--config", "two.yaml"], more].concat());
     train(&["--phase", "1"]).succeeded();
     let distilled = ["--baseline", "distilled"];
@@ -126,6 +132,18 @@ fn one_adapter_learns_from_those_of_a_run() {
     }
     let resumed = ["--config", "two.yaml", "--baseline", "distilled"];
     assert_goes_on_the_same_way(&place, "runs/two/baselines/distilled", 12, &resumed);
+    // One head for both tasks: which of them is asked for has to be said, and a model for both stops for neither too early.
+    place.run(&["eval", "--run", "runs/two/baselines/distilled"]).assert_refusal(&["low, high"]);
+    place.run(&["eval", "--run", "runs/two/baselines/distilled", "--task", "high"]).succeeded();
+    let merged = ["export", "--run", "runs/two/baselines/distilled", "--merge", "--out"];
+    let longest = |name: &str, more: &[&str]| {
+        place.run(&[&merged[..], &[name], more].concat()).succeeded();
+        let text = read(&place, &format!("{name}/generation_config.json"));
+        serde_json::from_str::<Value>(&text).expect("JSON")["max_length"].as_u64().expect("a length")
+    };
+    let [both, low, high] =
+        [longest("both", &[]), longest("low", &["--task", "low"]), longest("high", &["--task", "high"])];
+    assert_eq!((both, low + 5), (high, high));
     let table = place.run(&["analyze", "--run", "runs/two"]).succeeded();
     assert!(table.stdout.contains("distilled adapter"), "{}", table.stdout);
     let rates = place.run(&["tune", "--lr", "--config", "two.yaml", "--baseline", "distilled"]);
@@ -156,6 +174,18 @@ fn labels_are_written_whole_or_not_at_all_and_what_is_left_out_is_said() {
     let unreadable = label(&place, "clips/some.jsonl", &["--out", "rest.jsonl"]);
     unreadable.assert_refusal(&["1 of the recordings cannot be read"]);
     assert_eq!(lines(&read(&place, "rest.jsonl")).len(), 3, "the others are labelled");
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        std::fs::create_dir(place.path("odd")).expect("a folder");
+        let odd = |ending: &[u8]| place.path("odd").join(std::ffi::OsStr::from_bytes(&[b"caf\xe9", ending].concat()));
+        std::fs::copy(place.path("clips/000000.wav"), odd(b".wav")).expect("copied");
+        std::fs::write(odd(b".txt"), "CQ").expect("written");
+        std::fs::copy(place.path("clips/000000.wav"), place.path("odd/plain.wav")).expect("copied");
+        std::fs::write(place.path("odd/plain.txt"), "CQ").expect("written");
+        label(&place, "odd", &["--out", "odd.jsonl"]).assert_refusal(&["1 of the recordings cannot be read"]);
+        assert_eq!(lines(&read(&place, "odd.jsonl")).len(), 1, "the other is labelled");
+    }
     let nobody = ["--set", "loss.distillation=null", "--out", "other.jsonl"];
     label(&place, "clips/some.jsonl", &nobody).assert_refusal(&["--model", "loss.distillation.teacher"]);
     place.write("synth.yaml", "loss: {distillation: {teacher: whisper-nano-cw}}\n");

@@ -176,8 +176,7 @@ fn a_stage_goes_on_only_with_what_concerns_it_unchanged() {
     assert_eq!(place.tree(), before, "nothing is touched");
     // What later phases do is theirs, and a task that is new is trained besides.
     trained(&place, &["--phase", "1", "--resume", "--set", "phases.2.losses.routing=2"]);
-    let third = two_tasks().replace("router: {tap", &format!("{}router: {{tap", yaml_of_task("third")));
-    place.write("two.yaml", third);
+    place.write("two.yaml", two_tasks().replace("router: {tap", &format!("{}router: {{tap", yaml_of_task("third"))));
     let outcome = trained(&place, &["--phase", "1", "--resume"]);
     assert_eq!(outcome.stdout.matches("finished earlier").count(), 2, "{outcome:?}");
     assert!(place.path("runs/two/phase1/third/best/score.json").is_file());
@@ -201,6 +200,7 @@ fn a_task_that_is_added_to_a_finished_run_leaves_the_others_as_they_are() {
     // A router over two tasks does not become one over three by going on.
     train(&place, &["--phase", "2", "--resume"]).assert_refusal(&["phase1/third"]);
     trained(&place, &["--phase", "1", "--resume"]);
+    place.run(&["eval", "--run", "runs/two", "--task", "third"]).succeeded();
     train(&place, &["--phase", "2", "--resume"]).assert_refusal(&["phase2/stage.yaml", "`tasks.third"]);
     trained(&place, &["--phase", "2", "--set", "run.overwrite=true"]);
     for (task, before) in ["low", "high"].into_iter().zip(before) {

@@ -253,6 +253,14 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let compared: Value = serde_json::from_str(compared.stdout.trim()).expect("JSON");
     let routing = &compared["comparison"]["metrics"]["routing_accuracy"];
     assert_eq!((routing["difference"].as_f64(), routing["p_value"].as_f64()), (Some(0.0), Some(1.0)), "{compared}");
+    let relabelled = yaml().replace("labels: [bad, good]", "labels: [good, bad]");
+    assert_ne!(relabelled, yaml());
+    place.write("relabelled.yaml", relabelled);
+    let first = ["train", "--config", "relabelled.yaml", "--phase", "1", "--set", "run.name=relabelled"];
+    place.run(&first).succeeded();
+    place
+        .run(&["eval", "--run", "runs/four", "--task", "tone", "--compare", "runs/relabelled"])
+        .assert_refusal(&["runs/relabelled", "its labels for `tone`"]);
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
     assert_words_decide(&place);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use undertone::store::{Dtype, HostTensor, write_tensors};
 use undertone_tests::runs::two_tasks;
-use undertone_tests::{Place, write_model};
+use undertone_tests::{Place, change_tensors, tensors, write_model};
 
 /// A command that ends with the last argument, which is the output file.
 fn ggml<'a>(more: &[&'a str], out: &'a str) -> Vec<&'a str> {
@@ -236,4 +236,33 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
     std::fs::remove_file(place.path("runs/two/phase3/best/heads.safetensors")).expect("removed");
     assert_ne!(export(&["--out", "x"]).status, Some(0));
     assert!(!place.path("x").exists());
+}
+
+/// The script in the folder reads one file, with the names of today.
+#[test]
+fn a_backbone_in_parts_or_with_old_names_is_written_anew_beside_the_script() {
+    let place = crate::dynamo_text::place();
+    let names = |path: &str| tensors(&place.path(path)).into_keys().collect::<Vec<_>>();
+    let exported = |base: &str, run: &str, out: &str| {
+        let sets = [format!("model.path={base}"), format!("run.name={run}")];
+        let sets = sets.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
+        place.run(&[&["train", "--config", "text.yaml", "--phase", "1"], &sets[..]].concat()).succeeded();
+        let run = format!("runs/{run}");
+        place.run(&["export", "--run", &run, "--format", "dynamo", "--out", out]).succeeded();
+        let text = ["--task", "tone", "--text", "hello world"];
+        let answers = [&run, out].map(|run| place.run(&[&["predict", "--run", run], &text[..]].concat()).succeeded());
+        assert_eq!(answers[0].stdout, answers[1].stdout);
+        names(&format!("{out}/backbone/model.safetensors"))
+    };
+    assert!(!place.path("bert/model.safetensors").exists(), "it is in two files");
+    let of_parts = exported("bert", "parts", "whole");
+    change_tensors(&place.path("whole/backbone/model.safetensors"), |tensors| {
+        let old = std::mem::take(tensors).into_iter();
+        let renamed = |name: String| {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        };
+        tensors.extend(old.map(|(name, tensor)| (renamed(name), tensor)));
+    });
+    assert_eq!(exported("whole/backbone", "old", "renamed"), of_parts);
+    assert!(of_parts.iter().any(|name| name.ends_with("LayerNorm.weight")), "{of_parts:?}");
 }

@@ -85,6 +85,27 @@ fn a_task_of_a_stage_with_several_is_averaged() {
     assert_ne!(weights(&place, "best"), last);
 }
 
+/// Checkpoints of phase 2 have the router alone, and the adapter is that of phase 1.
+#[test]
+fn an_average_keeps_what_earlier_phases_have_trained() {
+    let place = Place::default();
+    place.write("two.yaml", two_tasks());
+    let train = |phase: &str| {
+        let set = ["--set", "train.checkpoint={every: 1, keep_last: 2}", "--phase", phase];
+        place.run(&[&["train", "--config", "two.yaml"], &set[..]].concat()).succeeded();
+    };
+    let export = |out: &str, more: &[&str]| {
+        let args = ["export", "--run", "runs/two", "--task", "low", "--merge", "--out", out];
+        place.run(&[&args[..], more].concat()).succeeded();
+        weights(&place, out)
+    };
+    train("1");
+    let adapted = export("adapted", &[]);
+    train("2");
+    assert_eq!(export("routed", &[]), adapted);
+    assert_eq!(export("mean", &["--average", "last:2"]), adapted);
+}
+
 #[test]
 fn weights_are_blended_with_those_of_the_base() {
     let place =

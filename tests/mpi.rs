@@ -193,6 +193,22 @@ fn several_processes_train_a_task_where_there_are_more_of_them_than_tasks() {
     }
 }
 
+/// An epoch of several processes has fewer steps.
+#[test]
+fn finished_phases_of_several_processes_are_finished() {
+    let place = crate::dynamo_text::place();
+    let yaml = std::fs::read_to_string(place.path("text.yaml")).expect("a configuration");
+    let epochs = yaml.replace("1: {train: {max_steps: 6}}", "1: {train: {epochs: 2}}");
+    assert_ne!(epochs, yaml);
+    place.write("text.yaml", epochs);
+    train_texts(&place, 2, &["--phase", "1"]);
+    train_texts(&place, 2, &["--phase", "2"]);
+    let router = || std::fs::read(place.path("runs/four/phase2/best/router.safetensors")).expect("a router");
+    let before = router();
+    train_texts(&place, 2, &["--phase", "1", "--resume"]);
+    assert!(router() == before, "nothing was left to do");
+}
+
 #[test]
 fn a_run_is_resumed_with_another_number_of_processes() {
     let place = place();

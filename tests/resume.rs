@@ -306,6 +306,29 @@ fn a_finished_run_goes_on_when_more_steps_are_asked_of_it() {
 }
 
 #[test]
+fn a_run_that_is_to_end_where_it_was_interrupted_is_evaluated_and_finished() {
+    let place = place();
+    // As if it had been stopped after a checkpoint of step 8, which nothing has evaluated.
+    let often = ["--set", "train.evaluate.every=0", "--set", "train.checkpoint={every: 4, keep_last: 6}"];
+    finishes(&place, &often);
+    for step in [12, 16, 20, 24] {
+        let checkpoint = format!("runs/tiny/checkpoints/step-{step:08}");
+        std::fs::remove_dir_all(place.path(&checkpoint)).expect("removed");
+    }
+    let read = |name: &str| std::fs::read_to_string(place.path("runs/tiny").join(name)).expect(name);
+    place.write("runs/tiny/summary.json", read("summary.json").replace("\"completed\": true", "\"completed\": false"));
+    for _ in 0..2 {
+        finishes(&place, &[&often[..], &["--resume", "--set", "train.max_steps=8"]].concat());
+        let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).expect("JSON");
+        assert_eq!((summary["completed"].as_bool(), summary["steps"].as_u64()), (Some(true), Some(8)));
+        let judged: Vec<String> =
+            read("metrics.jsonl").lines().filter(|line| line.contains("\"valid\"")).map(str::to_owned).collect();
+        let at: Vec<bool> = judged.iter().map(|line| line.starts_with("{\"step\":8,")).collect();
+        assert_eq!(at, [false, true], "{judged:?}");
+    }
+}
+
+#[test]
 fn a_run_does_not_go_on_beside_a_changed_frozen_encoder() {
     let place = place();
     write_model(&place.path("model"));

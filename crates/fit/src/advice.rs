@@ -206,7 +206,7 @@ impl MemoryAdvice {
         }
         if settings.adamw {
             // AdamW's two moments are nearly all of it; Adafactor keeps a row and a column of each matrix.
-            let saves = 8 * now.trainable;
+            let saves = saved(now.with_optimizer_state(0).bytes(batch, accumulation, &execution));
             changes.push(Change { change: "train.optimizer.name: adafactor, which learns otherwise".into(), saves });
         }
         changes.retain(|change| change.saves > 0);

@@ -52,12 +52,17 @@ pub struct Footprint {
     vocabulary: u64,
     /// Number of classes of a CTC loss on the encoder's states; 0 without one.
     ctc: u64,
+    /// Bytes of the optimizer's state for a trainable parameter.
+    optimizer_state: u64,
     /// Bytes of another model in memory.
     beside: u64,
 }
 
 /// Maximum number of logits that composed operations hold at a time.
 const PIECE: u64 = 1 << 26;
+
+/// Bytes of AdamW's two moments of a parameter.
+const ADAMW: u64 = 8;
 
 /// Bytes per trainable parameter for its copy as loaded.
 const LOADED: u64 = 4;
@@ -115,6 +120,7 @@ impl Footprint {
             front,
             vocabulary,
             ctc: 0,
+            optimizer_state: ADAMW,
             beside: 0,
         }
     }
@@ -154,6 +160,7 @@ impl Footprint {
             front: 3 * encoder.positions * d,
             vocabulary: 0,
             ctc: 0,
+            optimizer_state: ADAMW,
             beside: 0,
         }
     }
@@ -171,6 +178,12 @@ impl Footprint {
     /// Returns the same model with a CTC loss over `classes` classes on the encoder's states. The parameters of its output layer are not added.
     pub fn with_ctc(self, classes: usize) -> Self {
         Self { ctc: classes as u64, ..self }
+    }
+
+    /// Returns the same model with an optimizer that keeps so many bytes for each trainable parameter: AdamW 8, for two moments, which
+    /// is assumed without it; Adafactor next to none, for it keeps a row and a column of each matrix.
+    pub fn with_optimizer_state(self, bytes: u64) -> Self {
+        Self { optimizer_state: bytes, ..self }
     }
 
     /// Returns the same model beside another one of so many bytes, which is not trained.
@@ -288,7 +301,7 @@ impl Footprint {
         // What is held in half precision needs no such copy.
         let copies = copied * (self.parameters - held);
         execution.fitted().fixed
-            + (12 + LOADED + summed) * self.trainable
+            + (4 + self.optimizer_state + LOADED + summed) * self.trainable
             + 4 * (frozen - held)
             + self.frozen.bytes() * held
             + copies

@@ -182,6 +182,8 @@ pub struct PresetModel<'a> {
     pub frozen: FrozenDtype,
     /// Maximum input length of a text encoder, in tokens, if heads determine it.
     pub tokens: Option<usize>,
+    /// Bytes of the optimizer's state for a trainable parameter.
+    pub optimizer_state: u64,
 }
 
 /// Properties of the host and the experiment that determine a preset.
@@ -371,7 +373,7 @@ fn footprint(index: usize, model: &PresetModel) -> Footprint {
         Some(tokens) => whole.on(tokens, 0),
         None => whole,
     };
-    whole.training_part(model.trained).holding(model.frozen)
+    whole.training_part(model.trained).holding(model.frozen).with_optimizer_state(model.optimizer_state)
 }
 
 fn in_folder(folder: &Path, reads_text: bool) -> Option<Footprint> {

@@ -53,6 +53,14 @@ const OTHER_KINDS: [&str; 7] = [
     "arrow_config",
 ];
 
+/// Returns the kind of `init_lora_weights` with which PEFT subtracts the initial update from the base's weights whenever it loads
+/// the adapter.
+fn residual_kind(json: &Map<String, Value>) -> Option<&str> {
+    let kind = json.get("init_lora_weights")?.as_str()?;
+    let name = kind.to_ascii_lowercase();
+    ["pissa", "corda", "olora", "loftq"].iter().any(|residual| name.starts_with(residual)).then_some(kind)
+}
+
 fn one() -> f64 {
     1.0
 }
@@ -73,6 +81,11 @@ impl PeftLora {
         if settings.peft_type != "LORA" {
             let kind = &settings.peft_type;
             return Err(refuse(format!("an adapter of type {kind} cannot be merged here: merge it with PEFT first")));
+        }
+        if let Some(kind) = residual_kind(&json) {
+            return Err(refuse(format!(
+                "an adapter that began as `{kind}` changes the model that it is for, and cannot be merged here: merge it with PEFT first"
+            )));
         }
         if let Some(key) = other {
             return Err(refuse(format!("an adapter with `{key}` cannot be merged here: merge it with PEFT first")));
@@ -253,6 +266,11 @@ mod tests {
         let cases = [
             (r#"{"peft_type": "ADALORA", "base_model_name_or_path": "b"}"#, "ADALORA"),
             (r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "use_dora": true}"#, "use_dora"),
+            (
+                r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "init_lora_weights": "pissa_niter_4"}"#,
+                "pissa_niter_4",
+            ),
+            (r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "init_lora_weights": "OLoRA"}"#, "OLoRA"),
             (r#"{"peft_type": "LORA"}"#, "base_model_name_or_path"),
             (r#"{"r": 3}"#, "peft_type"),
             ("[]", "not a JSON object"),
@@ -260,6 +278,13 @@ mod tests {
         for (config, named) in cases {
             let error = merged(config, &lora()).expect_err(config).to_string();
             assert!(error.contains(named), "{config}: {error}");
+        }
+        // Other beginnings leave the base as it is.
+        for init in ["true", "false", r#""gaussian""#, r#""eva""#] {
+            let config = format!(
+                r#"{{"peft_type": "LORA", "base_model_name_or_path": "b", "r": 2, "init_lora_weights": {init}}}"#
+            );
+            merged(&config, &lora()).unwrap_or_else(|error| panic!("{init}: {error}"));
         }
     }
 }

@@ -125,6 +125,11 @@ impl Labelling<'_> {
         let path = clips.file(index)?;
         let mut row = Map::new();
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let Some(absolute) = absolute.to_str() else {
+            let reason = "the name of its file is no valid Unicode, which a list cannot hold: rename it";
+            self.found.unreadable.push((clip.name.clone(), reason.into()));
+            return None;
+        };
         row.insert("audio".into(), json!(absolute));
         let times = [("start", clip.start), ("end", clip.end)];
         row.extend(times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), json!(time?)))));

@@ -66,7 +66,8 @@ impl Experiment {
 }
 
 fn recorded(source: &SourceConfig) -> Result<Vec<String>, BoxError> {
-    let clips = source.clips()?;
+    // What is wrong with the others is said where the samples are made.
+    let (clips, _) = source.usable_clips()?;
     let text = |index| {
         let clip = clips.clip(index);
         // If times are known, the texts are those of the segments.

@@ -24,6 +24,22 @@ impl Default for GenerationSettings {
 }
 
 impl GenerationSettings {
+    /// Returns settings for answers of any of several tasks: the longest answer that one of them allows, and the other settings where
+    /// all agree.
+    pub fn common(tasks: impl IntoIterator<Item = Self>) -> Self {
+        let usual = Self::default();
+        let join = |a: Self, b: Self| Self {
+            max_new_tokens: a.max_new_tokens.zip(b.max_new_tokens).map(|(a, b)| a.max(b)),
+            num_beams: if a.num_beams == b.num_beams { a.num_beams } else { usual.num_beams },
+            length_penalty: if a.length_penalty == b.length_penalty { a.length_penalty } else { usual.length_penalty },
+            no_repeat_ngram_size: match a.no_repeat_ngram_size == b.no_repeat_ngram_size {
+                true => a.no_repeat_ngram_size,
+                false => usual.no_repeat_ngram_size,
+            },
+        };
+        tasks.into_iter().reduce(join).unwrap_or_default()
+    }
+
     /// Applies these settings to `options`, for a decoder with `positions` positions and prompts of `prompt` tokens.
     pub fn applied(&self, options: GenerateOptions, positions: usize, prompt: usize) -> GenerateOptions {
         GenerateOptions {

@@ -173,6 +173,10 @@ mod tests {
         assert_eq!(mean(Average::Last(2), Direction::Lower), (vec![6.5, 13.0], vec![30, 40]));
         assert_eq!(mean(Average::Best(2), Direction::Lower), (vec![5.5, 11.0], vec![20, 40]));
         assert_eq!(mean(Average::Best(1), Direction::Higher), (vec![1.0, 2.0], vec![10]));
+        // One that should not be resumed from does not count.
+        let doubtful = saved(&dir.path().join("doubtful"), &values);
+        doubtful.doubt_after(30).expect("marked");
+        assert_eq!(Average::Last(2).of(&doubtful, Direction::Lower).expect("averaged").steps, [20, 30]);
         // Of equal ones the earlier one.
         let tied = saved(&dir.path().join("tied"), &[(1.0, Some(0.5)), (2.0, Some(0.5))]);
         assert_eq!(Average::Best(1).of(&tied, Direction::Lower).expect("averaged").steps, [10]);

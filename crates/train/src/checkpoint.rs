@@ -121,11 +121,19 @@ impl Checkpoints {
         &self.dir
     }
 
-    /// Returns the path of every checkpoint, oldest first, and the value of the deciding metric there, if it was evaluated.
-    /// A checkpoint whose state cannot be read has none.
+    /// Returns the path of every checkpoint that may be resumed from, oldest first, and the value of the deciding metric there, if
+    /// it was evaluated. A checkpoint whose state cannot be read has none.
     pub fn scores(&self) -> Vec<(PathBuf, Option<f64>)> {
         let score = |path: &Path| read_state(path).ok()?.score.filter(|score| score.is_finite());
-        self.list().into_iter().map(|(_, path)| (path.clone(), score(&path))).collect()
+        let trusted = self.list().into_iter().filter(|(_, path)| !path.join(DOUBTFUL).exists());
+        trusted.map(|(_, path)| (path.clone(), score(&path))).collect()
+    }
+
+    /// Number of ranks that the run of the newest checkpoint began with; `None` if there is no checkpoint. Each of its steps has
+    /// `accumulation` batches for each of them, however many resume it.
+    pub fn ranks(&self) -> Option<usize> {
+        let mut newest = self.list().into_iter().rev();
+        newest.find_map(|(_, path)| Some(read_state(&path).ok()?.ranks.unwrap_or(1)))
     }
 
     /// Saves a checkpoint atomically.

@@ -259,7 +259,7 @@ impl TrainConfig {
     }
 
     /// Like [`steps_over`](Self::steps_over), with `window` batches per step over all ranks.
-    pub(crate) fn steps_of_windows(&self, window: usize, batches: impl Fn(u64) -> usize) -> u64 {
+    pub fn steps_of_windows(&self, window: usize, batches: impl Fn(u64) -> usize) -> u64 {
         match (self.max_steps, self.epochs) {
             (Some(steps), _) => steps,
             (None, Some(epochs)) => {

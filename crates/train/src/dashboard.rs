@@ -42,14 +42,14 @@ impl Dashboard {
         // One epoch of so many items, because without epochs the dashboard's second bar would stand still. The
         // dashboard estimates the time left from its bars, so they count the steps of this session.
         renderer.start(1, 1, None, Some(&label));
-        renderer.start_split("train", (steps - step) as usize);
+        renderer.start_split("train", steps.saturating_sub(step) as usize);
         let screen = RefCell::new(Some(Screen { renderer, known: Vec::new() }));
         Self { screen, first: step, stop, interrupt, later: RefCell::default() }
     }
 
     /// Updates the bars, and passes on a request to stop.
     pub fn step(&self, step: u64) {
-        self.draw(|screen| screen.renderer.update_split((step - self.first) as usize));
+        self.draw(|screen| screen.renderer.update_split(step.saturating_sub(self.first) as usize));
         if self.stop.should_stop() {
             self.interrupt.store(true, Ordering::Relaxed);
         }

@@ -191,7 +191,8 @@ impl SpeechPacker<'_> {
         for part in stretch.at_pauses() {
             self.packed += part.samples.len();
             self.parts.push(part);
-            if self.packed > self.window {
+            // What is left after the longest pause may still be too long.
+            while self.packed > self.window && self.parts.len() > 1 {
                 complete.extend(self.take(self.best_end()));
             }
         }
@@ -269,6 +270,28 @@ mod tests {
             assert_eq!(piece.placed(before - 90..before + 10), piece.parts[0].end - 90..piece.parts[0].end);
             assert_eq!(piece.placed(before..before), second.start..second.start);
         }
+    }
+
+    /// What remains after the longest of the last pauses may be too long as well.
+    #[test]
+    fn no_piece_is_longer_than_the_window() {
+        let network = VadNetwork::new();
+        let mut packer = SpeechPacker {
+            finder: SpeechFinder::new(&network, TranscribeOptions::default().vad, 480_000),
+            window: 480_000,
+            audio: vec![0.0; 62 * 16_000],
+            offset: 0,
+            parts: Vec::new(),
+            packed: 0,
+        };
+        let speech = |from: usize, to: usize| from * 1_600..to * 1_600;
+        // 27.4 s of speech, a pause of 0.6 s, 1.5 s, a pause of 0.3 s, and 29 s.
+        let spoken = vec![speech(0, 274), speech(280, 295), speech(298, 588)];
+        let pieces = packer.pack(Stretch { samples: speech(0, 588), speech: spoken });
+        let rest = packer.take(packer.parts.len());
+        let lengths: Vec<usize> = pieces.iter().chain(&rest).map(|piece| piece.audio.len()).collect();
+        assert!(lengths.iter().all(|length| *length <= 480_000), "{lengths:?}");
+        assert_eq!(lengths.iter().sum::<usize>(), 588 * 1_600);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::options::Language;
 use crate::transcriber::Transcriber;
 use crate::transcript::DetectedLanguage;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use undertone_model::whisper::TokenizerError;
+use undertone_model::whisper::{TokenizerError, language_code};
 use undertone_ops::log_sum_exp;
 
 impl Transcriber {
@@ -46,7 +46,7 @@ impl Transcriber {
         }
         let languages = self.whisper.tokenizer.languages();
         match &self.options.language {
-            Language::Code(code) => known(code.clone()),
+            Language::Code(given) => known(language_code(given).into_owned()),
             Language::OfModel if self.whisper.generation.language.is_some() => {
                 known(self.whisper.generation.language.clone()?)
             }

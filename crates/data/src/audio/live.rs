@@ -5,12 +5,12 @@ use super::full_scale::FullScale;
 use super::resample::Resampling;
 use super::wav::{Format, path, refused, unread};
 use super::{AudioError, SAMPLE_RATE, Stored};
-use std::io::{Chain, Cursor, Read};
+use std::io::{Chain, Cursor, Read, Take};
 use std::sync::Arc;
 
 /// A stream of audio, converted to 16 kHz and one channel. WAV, and raw 16-bit samples (little-endian, one channel),
-/// are read as they arrive; the other formats are read once the stream has ended. The length in a WAV header is
-/// ignored, because a recorder does not know it yet.
+/// are read as they arrive; the other formats are read once the stream has ended. A WAV header whose length is 0 or a
+/// placeholder, because a recorder does not know it yet, stands for a stream of any length.
 ///
 /// ```
 /// use undertone_data::audio::LiveAudio;
@@ -32,7 +32,7 @@ enum Source<R> {
 
 /// Samples that are read as they arrive.
 struct Coming<R> {
-    bytes: Chain<Cursor<Vec<u8>>, R>,
+    bytes: Take<Chain<Cursor<Vec<u8>>, R>>,
     format: Format,
     /// Number of frames read so far.
     frames: u64,
@@ -66,12 +66,12 @@ impl<R: Read> LiveAudio<R> {
             }
             (Some(Container { name, is_read: false, .. }), _) => return Err(unknown(&format!("it is {name}"))),
             (Some(Container::WAV), None) => {
-                let format = Format::read(&mut bytes)?;
-                Source::Coming(Box::new(Coming::new(bytes, format)?))
+                let (format, length) = Format::read(&mut bytes)?;
+                Source::Coming(Box::new(Coming::new(bytes, format, length)?))
             }
             (Some(_), None) => Source::Whole(whole(bytes)?.into_iter()),
             _ if text => return Err(unknown("it is text")),
-            (_, Some(rate)) => Source::Coming(Box::new(Coming::new(bytes, Format::alone(rate))?)),
+            (_, Some(rate)) => Source::Coming(Box::new(Coming::new(bytes, Format::alone(rate), None)?)),
             (None, None) => return Err(AudioError::NoHeader { path: path() }),
         };
         Ok(Self(source))
@@ -91,7 +91,9 @@ impl<R: Read> LiveAudio<R> {
 }
 
 impl<R: Read> Coming<R> {
-    fn new(bytes: Chain<Cursor<Vec<u8>>, R>, format: Format) -> Result<Self, AudioError> {
+    /// `length` is the number of bytes of the samples, if the header has it.
+    fn new(bytes: Chain<Cursor<Vec<u8>>, R>, format: Format, length: Option<u64>) -> Result<Self, AudioError> {
+        let bytes = bytes.take(length.unwrap_or(u64::MAX));
         let resampling = Some(Resampling::begin(format.rate).map_err(refused)?);
         let full_scale = format.sample.is_float().then(|| FullScale::new(&path(), format.rate));
         Ok(Self { bytes, format, frames: 0, full_scale, resampling })
@@ -207,6 +209,14 @@ mod tests {
         bytes[data + 4..data + 8].fill(0);
         let mut live = LiveAudio::new(Slow(&bytes), None).expect("audio");
         assert_eq!(live.next(10).expect("samples"), [0.5, -0.125]);
+    }
+
+    #[test]
+    fn what_comes_after_the_samples_is_none_of_them() {
+        let plain = wav(1, 16_000, 16, &[8192; 40]);
+        // As editors write them: names, artists, markers.
+        let tagged = [&plain[..], b"LIST\x08\0\0\0INFOISFT"].concat();
+        assert_eq!(heard(Slow(&tagged), None, 7).expect("audio"), vec![0.25; 40]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use symphonia::core::units::Timestamp;
 
 use super::container::{Container, TELLING, is_text};
 use super::opus::OpusDecoder;
+use super::wav::is_placeholder;
 use super::{AudioError, Stored};
 
 /// Length of the audio that is decoded before the first wanted sample if packets depend on earlier ones, in seconds.
@@ -77,13 +78,14 @@ impl<'a> Source<'a> {
         let per_tick =
             track.time_base.map(|base| f64::from(rate) * f64::from(base.numer.get()) / f64::from(base.denom.get()));
         let per_tick = per_tick.filter(|samples| *samples != 1.0);
-        // A Matroska file gives the length of its longest track.
-        let untold = guessed || format == "wave" && is_piped_wav(stored) || format == "matroska";
-        let promised = match (per_tick, track.duration) {
+        // A Matroska file gives the length of its longest track. AAC without a container has no length: symphonia reckons one from
+        // the first frames.
+        let untold = guessed || format == "wave" && is_piped_wav(stored) || ["matroska", "aac"].contains(&format);
+        let told = match (per_tick, track.duration) {
             (Some(samples), Some(duration)) => Some((duration.get() as f64 * samples).round() as u64),
             _ => track.num_frames,
         };
-        let promised = promised.filter(|_| !untold);
+        let promised = told.filter(|_| !untold);
         let is_float = [CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE].contains(&codec.codec);
         let in_blocks = [CODEC_ID_ADPCM_MS, CODEC_ID_ADPCM_IMA_WAV].contains(&codec.codec);
         let (track, exact, trims) = (track.id, matches!(format, "wave" | "flac"), !guessed);
@@ -205,16 +207,12 @@ fn unread_format(stored: &Stored) -> Option<String> {
     }
 }
 
-/// Returns whether the length in a WAV's header is only a placeholder. A program that writes to a pipe cannot return to
-/// the header, so it writes a very large number there, 2³² - 1 or about 2³¹.
+/// Returns whether the length in a WAV's header is only a placeholder.
 fn is_piped_wav(stored: &Stored) -> bool {
     let mut head = [0; 8];
     let mut read = || stored.open().ok()?.read_exact(&mut head).ok();
     let size = read().map(|()| u32::from_le_bytes([head[4], head[5], head[6], head[7]]));
-    size.is_some_and(|size| {
-        let unknown = size >= 0xFFFF_FF00 || (0x7FFF_0000..=0x8001_0000).contains(&size);
-        unknown && stored.bytes().is_some_and(|bytes| bytes < u64::from(size))
-    })
+    size.is_some_and(|size| is_placeholder(size) && stored.bytes().is_some_and(|bytes| bytes < u64::from(size)))
 }
 
 /// Appends the mean over the channels.

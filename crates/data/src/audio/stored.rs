@@ -64,6 +64,11 @@ impl Stored {
                 if metadata.is_dir() {
                     return Err(read(ErrorKind::IsADirectory.into()));
                 }
+                if !metadata.is_file() {
+                    let reason =
+                        "it is a pipe or a device, which can be read only once: give `-` and put it on standard input";
+                    return Err(read(std::io::Error::other(reason)));
+                }
                 (Box::new(file), metadata.len())
             }
             Storage::Part { file, offset, length } => {

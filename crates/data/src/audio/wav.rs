@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
 /// Format of samples.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Format {
     /// Number of channels, from 1 to [`MOST_CHANNELS`].
     pub channels: usize,
@@ -15,7 +15,7 @@ pub(super) struct Format {
 }
 
 /// Encoding of one sample, by its number of bits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Sample {
     Unsigned8,
     Signed16,
@@ -38,8 +38,9 @@ impl Format {
         Self { channels: 1, rate, sample: Sample::Signed16 }
     }
 
-    /// Reads a WAV's header, up to its first sample.
-    pub fn read(bytes: &mut impl Read) -> Result<Self, AudioError> {
+    /// Reads a WAV's header, up to its first sample. Returns the number of bytes of its samples as well, unless the header has
+    /// only a placeholder: other chunks may come after the samples.
+    pub fn read(bytes: &mut impl Read) -> Result<(Self, Option<u64>), AudioError> {
         let mut riff = [0; 12];
         bytes.read_exact(&mut riff).map_err(cut_short)?;
         if &riff[8..] != b"WAVE" {
@@ -51,7 +52,9 @@ impl Format {
             bytes.read_exact(&mut chunk).map_err(cut_short)?;
             let (name, length) = (&chunk[..4], u32::from_le_bytes([chunk[4], chunk[5], chunk[6], chunk[7]]));
             match (name, format) {
-                (b"data", Some(format)) => return Ok(format),
+                (b"data", Some(format)) => {
+                    return Ok((format, (length > 0 && !is_placeholder(length)).then_some(u64::from(length))));
+                }
                 (b"data", None) => return Err(refused("its samples come before their description")),
                 (b"fmt ", _) => format = Some(described(bytes, length)?),
                 _ => skip(bytes, length)?,
@@ -113,6 +116,12 @@ impl Sample {
             _ => 0.0,
         }
     }
+}
+
+/// Whether a length in a header stands for one that is not known. A program that writes to a pipe cannot return to the header, so
+/// it writes a very large number there, 2³² - 1 or about 2³¹.
+pub(super) fn is_placeholder(length: u32) -> bool {
+    length >= 0xFFFF_FF00 || (0x7FFF_0000..=0x8001_0000).contains(&length)
 }
 
 /// Reads a format description of `length` bytes.

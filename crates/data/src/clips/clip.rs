@@ -92,15 +92,19 @@ fn is_null(row: &Row, key: &str) -> bool {
     row.get(&Column::from(key)).is_none_or(Value::is_null)
 }
 
-/// Returns the start and end of a clip: `start` and `end`, or NeMo's `offset` with `duration`. A `duration` alone is
-/// the length of the whole file, and is ignored.
+/// Returns the start and end of a clip: `start` with `end` or with `duration`, or NeMo's `offset` with `duration`. A `duration`
+/// alone is the length of the whole file, and is ignored.
 fn bounds(task: &TaskFields, row: &Row) -> Result<(Option<f64>, Option<f64>), RecordsError> {
     let (start, end) = (seconds(task, row, "start")?, seconds(task, row, "end")?);
-    let Some(offset) = seconds(task, row, "offset")? else { return sane(row, start, end) };
-    if start.is_some() || end.is_some() {
-        return Err(malformed(row, "has both `offset` and `start` or `end`; give `start` and `end` alone"));
+    let (offset, duration) = (seconds(task, row, "offset")?, seconds(task, row, "duration")?);
+    let end_from = |start: f64| duration.map(|duration| start + duration);
+    match offset {
+        Some(_) if start.is_some() || end.is_some() => {
+            Err(malformed(row, "has both `offset` and `start` or `end`; give `start` and `end` alone"))
+        }
+        Some(offset) => sane(row, Some(offset), end_from(offset)),
+        None => sane(row, start, end.or_else(|| end_from(start?))),
     }
-    sane(row, Some(offset), seconds(task, row, "duration")?.map(|duration| offset + duration))
 }
 
 fn sane(row: &Row, start: Option<f64>, end: Option<f64>) -> Result<(Option<f64>, Option<f64>), RecordsError> {
@@ -197,6 +201,14 @@ fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
     let known = |key: &str| {
         task.spellings("audio").chain(task.spellings("text")).chain(OPTIONAL).any(|name| key.eq_ignore_ascii_case(name))
     };
+    // Common Voice has a column `segment`, a word or nothing, beside what is read here.
+    let is_list = |key: &str| {
+        let value = row.get(&Column::from(key)).unwrap_or(&Value::Null);
+        value.is_array()
+            || value.is_object()
+            || value.as_str().is_some_and(|text| text.trim_start().starts_with(['[', '{']))
+    };
+    let known = |key: &str| known(key) || key.eq_ignore_ascii_case("segment") && !is_list(key);
     for key in row.keys().filter(|key| !known(key)) {
         if let Some(field) = OPTIONAL.into_iter().find(|field| is_nearly(&key.to_ascii_lowercase(), field)) {
             let reason = format!(

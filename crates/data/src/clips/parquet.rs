@@ -60,7 +60,7 @@ impl Shard {
             let is_audio = parts[0] == name && (parts.len() == 1 || parts[1..] == ["bytes"]);
             is_audio && column.physical_type() == PhysicalType::BYTE_ARRAY && column.max_rep_level() == 0
         });
-        let Some(leaf) = leaf else { return Ok(None) };
+        let Some(leaf) = leaf.filter(|leaf| !is_null_everywhere(&metadata, *leaf)) else { return Ok(None) };
         let rest = without(schema.root_schema(), &name).map_err(|error| read_error(path, error))?;
         let rows = end.ahead(chunks(&metadata, &rest)).map_err(|error| read_error(path, error))?;
         let mut starts = vec![0];
@@ -236,6 +236,16 @@ fn audio_column(task: &TaskFields, schema: &Type) -> Option<String> {
     };
     let binary = blob.is_primitive() && blob.get_physical_type() == PhysicalType::BYTE_ARRAY && !text();
     binary.then(|| found.name().to_owned())
+}
+
+/// Whether a column is null in all rows, as Hugging Face writes the bytes of audio that stays in files of its own.
+fn is_null_everywhere(metadata: &ParquetMetaData, leaf: usize) -> bool {
+    let groups = metadata.row_groups();
+    !groups.is_empty()
+        && groups.iter().all(|group| {
+            let nulls = group.column(leaf).statistics().and_then(|statistics| statistics.null_count_opt());
+            nulls.is_some_and(|nulls| i64::try_from(nulls) == Ok(group.num_rows()))
+        })
 }
 
 /// Returns a schema without the bytes of the audio's column, and of similar columns: pictures, or audio in another

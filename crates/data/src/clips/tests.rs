@@ -110,6 +110,8 @@ fn lists_of_every_format_say_the_same() {
     check_full(&Clips::open(&folder.file("m.json", json)).unwrap());
     let csv = "text,Path,language,task,start,end,speaker\n\"one, two\",a.wav,en,digits,0.5,2,x\n,b.wav,,,,,\n";
     check_full(&Clips::open(&folder.file("m.csv", csv)).unwrap());
+    let lasting = "text,path,language,task,start,duration\n\"one, two\",a.wav,en,digits,0.5,1.5\n,b.wav,,,,0.25\n";
+    check_full(&Clips::open(&folder.file("m.csv", lasting)).unwrap());
     let tsv = "file\ttext\tlanguage\ttask\tstart\tend\r\na.wav\tone, two\ten\tdigits\t0.5\t2\r\nb.wav\t\t\t\t\t\r\n";
     check_full(&Clips::open(&folder.file("m.TSV", tsv)).unwrap());
     let pipes = "file|text|language|task|start|end\na.wav|one, two|en|digits|0.5|2\nb.wav|||||\n";
@@ -220,6 +222,11 @@ fn a_name_that_is_nearly_one_of_ours_is_refused_unless_columns_are_given() {
         assert_eq!(Clips::open(&given).unwrap().clip(0).start, None);
         folder.fails("m.csv", &format!("audio,text,{name}\na.wav,x,1\n"), &format!("may mean `{means}`"));
     }
+    // Common Voice's column for the parts of its data.
+    folder.file("cv.tsv", "path\tsentence\tlocale\tsegment\na.wav\tx\ten\tBenchmark\nb.wav\ty\ten\t\n");
+    assert_eq!(Clips::open(&at(folder.path("cv.tsv"))).unwrap().len(), 2);
+    let segments = "{\"audio\": \"a.wav\", \"text\": \"\", \"segment\": [{\"start\": 0, \"end\": 1, \"text\": \"x\"}]}";
+    folder.fails("m.jsonl", segments, "which may mean `segments`");
     let others =
         "{\"audio\": \"a.wav\", \"text\": \"\", \"id\": 3, \"speaker\": \"x\", \"style\": 1, \"mask\": 1, \"tag\": 0}";
     assert_eq!(Clips::open(&folder.file("m.jsonl", others.replace("\"mask\": 1, ", ""))).unwrap().len(), 1);

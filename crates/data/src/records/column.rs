@@ -8,6 +8,8 @@ pub enum Column {
     Number(usize),
     /// Its name, or a dotted path.
     Name(String),
+    /// None, written as null: an optional field is not read, although the file has a column of its name.
+    Absent,
 }
 
 impl From<&str> for Column {
@@ -27,6 +29,7 @@ impl std::fmt::Display for Column {
         match self {
             Self::Number(number) => write!(f, "{number}"),
             Self::Name(name) => write!(f, "{name}"),
+            Self::Absent => f.write_str("null"),
         }
     }
 }

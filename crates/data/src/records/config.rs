@@ -17,7 +17,8 @@ pub struct RecordsConfig {
     /// `parquet`; speech may also be `tar` or `audio`.
     pub format: Format,
     /// Mapping from a field that the task needs, such as `text` or `answers`, to the column that holds it: its name, a
-    /// dotted path for something nested (`translation.en`, `target.0`), or its number from 0.
+    /// dotted path for something nested (`translation.en`, `target.0`), or its number from 0; null if an optional field is not to be
+    /// read from the column of its name (`language: null`).
     pub columns: BTreeMap<String, Column>,
     /// Whether the first row of a CSV or TSV file names the columns. By default it does if it contains the name of a
     /// field or of a mapped column. Each of several files has its own header.

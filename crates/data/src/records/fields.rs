@@ -40,6 +40,11 @@ impl TaskFields<'_> {
             let reason = format!("`columns` has `{field}`: the task has {fields}");
             return Err(RecordsError::Config { reason }.into());
         }
+        let absent = |field: &&&str| config.columns.get(**field) == Some(&Column::Absent);
+        if let Some(field) = self.required.iter().find(absent) {
+            let reason = format!("`columns` has `{field}: null`, and the task needs it: name its column");
+            return Err(RecordsError::Config { reason }.into());
+        }
         let mut records = Vec::new();
         let mut seen = 0;
         for row in rows {
@@ -93,7 +98,9 @@ impl TaskFields<'_> {
     pub fn optional<'r>(&self, row: &'r Row, field: &str) -> Result<Option<&'r Value>, RecordsError> {
         match row.get(&self.column(row, field)) {
             Some(Value::Null) => Ok(None),
-            None if self.config.columns.contains_key(field) => Err(self.missing(row, self.label(field))),
+            None if self.config.columns.get(field).is_some_and(|column| *column != Column::Absent) => {
+                Err(self.missing(row, self.label(field)))
+            }
             value => Ok(value),
         }
     }
@@ -107,7 +114,8 @@ impl TaskFields<'_> {
     /// Returns an optional text; a list of texts is joined by spaces.
     pub fn optional_text(&self, row: &Row, field: &str) -> Result<Option<String>, RecordsError> {
         let Some(value) = self.optional(row, field)? else { return Ok(None) };
-        text(value).map(Some).ok_or_else(|| self.mistyped(row, field, value, "text"))
+        let needs = || format!("text (`columns: {{{field}: null}}` leaves the field out)");
+        text(value).map(Some).ok_or_else(|| self.mistyped(row, field, value, &needs()))
     }
 
     /// Returns the error for a field of the wrong type.
@@ -130,7 +138,7 @@ impl TaskFields<'_> {
         let aliases = self.aliases.iter().flat_map(|(_, names)| names.iter().copied());
         self.fields().chain(aliases).chain(mapped.filter_map(|column| match column {
             Column::Name(name) => Some(name.as_str()),
-            Column::Number(_) => None,
+            Column::Number(_) | Column::Absent => None,
         }))
     }
 
@@ -192,7 +200,7 @@ impl TaskFields<'_> {
         let by = self.config.groups().cloned();
         let named = |(column, key)| match column {
             Column::Name(name) => Some((name, key)),
-            Column::Number(_) => None,
+            Column::Number(_) | Column::Absent => None,
         };
         fields.chain(by.map(|by| (by, "part: {by".into()))).filter_map(named)
     }

@@ -11,7 +11,7 @@ use super::json::{self, Noted};
 use super::lines::{Rows, is_blank, lines, open, read_error};
 use super::row::{Content, Row};
 use super::starts::Starts;
-use super::{Format, Origin, RecordsError, parquet};
+use super::{Format, Origin, RecordsError, parquet, squad};
 
 impl TaskFields<'_> {
     /// Returns the records of the configured part, up to the limit, each made by `record`; at least one.
@@ -112,6 +112,11 @@ fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
             }
         }
         _ => return Err(fail("begins neither an array nor an object with one".into())),
+    };
+    let items = match squad::questions(&items) {
+        Some(_) if !repeated.is_empty() => return Err(fail(format!("has `{}` twice; keep one of them", repeated[0]))),
+        Some(questions) => questions,
+        None => items,
     };
     let mut repeats: HashMap<u64, Vec<String>> = HashMap::new();
     for (number, name) in repeated.iter().filter_map(|at| at.strip_prefix(&list)?.split_once('.')) {

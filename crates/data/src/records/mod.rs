@@ -3,7 +3,7 @@
 //! | format | content |
 //! |---|---|
 //! | `jsonl` | one JSON object per line; blank lines are skipped |
-//! | `json` | one array of objects, alone or as the only array in an object |
+//! | `json` | one array of objects, alone or as the only array in an object; SQuAD's own layout, a record for each question |
 //! | `csv`, `tsv` | cells with or without a header row, in CSV between commas or semicolons; quotes are special in CSV
 //! only |
 //! | `conll` | a word and its tag per line, separated by a tab; blank lines between sentences; `-DOCSTART-` is skipped
@@ -56,6 +56,7 @@ mod part;
 mod paths;
 pub(crate) mod row;
 mod span;
+mod squad;
 mod starts;
 mod tag;
 #[cfg(test)]

@@ -68,7 +68,9 @@ impl Row {
                 cells.get(at)
             }
             (Content::Cells { cells, .. } | Content::Sentence(cells), Column::Number(at)) => cells.get(*at),
-            (Content::Fields(_), Column::Number(_)) | (Content::Sentence(_), Column::Name(_)) => None,
+            (Content::Fields(_), Column::Number(_)) | (Content::Sentence(_), Column::Name(_)) | (_, Column::Absent) => {
+                None
+            }
         }
     }
 

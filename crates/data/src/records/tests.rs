@@ -360,6 +360,51 @@ fn answers_come_in_two_forms_and_may_be_absent() {
 }
 
 #[test]
+fn articles_of_squad_are_a_record_for_each_question() {
+    let folder = Folder::new();
+    let paragraph = |context: &str, qas: &str| format!(r#"{{"context": "{context}", "qas": [{qas}]}}"#);
+    let one =
+        r#"{"id": "a", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}], "is_impossible": false}"#;
+    let none = r#"{"id": "b", "question": "Why?", "answers": [], "is_impossible": true}"#;
+    let article = |title: &str, paragraphs: &[String]| {
+        format!(r#"{{"title": "{title}", "paragraphs": [{}]}}"#, paragraphs.join(","))
+    };
+    let articles = [
+        article("One", &[paragraph("Ada wrote.", &format!("{one},{none}")), paragraph("Ada read.", one)]),
+        article("Two", &[paragraph("Ada slept.", one)]),
+    ];
+    let config = folder.file("dev-v2.0.json", format!(r#"{{"version": "v2.0", "data": [{}]}}"#, articles.join(",")));
+    let found = SpanRecord::read(&config).unwrap();
+    let seen: Vec<_> = found.iter().map(|r| (r.id.as_str(), r.context.as_str(), r.answers.len())).collect();
+    let expected = [("a", "Ada wrote.", 1), ("b", "Ada wrote.", 0), ("a", "Ada read.", 1), ("a", "Ada slept.", 1)];
+    assert_eq!(seen, expected);
+    assert_eq!(found[3].origin.place, Place::Row(4));
+    let by = Some("title".into());
+    let part = |from, to| Some(PartConfig { from, to, by: by.clone() });
+    let counts = [(0.0, 0.5), (0.5, 1.0)].map(|(from, to)| {
+        SpanRecord::read(&RecordsConfig { part: part(from, to), ..config.clone() }).map_or(0, |records| records.len())
+    });
+    assert!([[0, 4], [1, 3], [3, 1], [4, 0]].contains(&counts), "articles are divided, and not questions: {counts:?}");
+    let twice = article("One", &[paragraph("Ada wrote.", &one.replace("\"id\"", "\"question\": \"x\", \"id\""))]);
+    let message = error(&folder, SpanRecord::read(&folder.file("twice.json", format!("[{twice}]"))));
+    assert!(message.contains("question` twice"), "{message}");
+}
+
+#[test]
+fn a_field_that_is_null_under_columns_is_not_read() {
+    let folder = Folder::new();
+    let config = folder.file("a.jsonl", r#"{"id": [1], "question": "q", "context": "c", "answers": []}"#);
+    assert!(error(&folder, SpanRecord::read(&config)).contains("a list in id"));
+    let without = |field: &str| {
+        let columns = [(field.to_owned(), Column::Absent)].into();
+        SpanRecord::read(&RecordsConfig { columns, ..config.clone() })
+    };
+    assert_eq!(without("id").unwrap()[0].id, "1");
+    assert!(error(&folder, without("context")).contains("`context: null`"));
+    assert_eq!(serde_json::from_str::<Column>("null").unwrap(), Column::Absent);
+}
+
+#[test]
 fn parquet_of_every_compression() {
     let folder = Folder::new();
     let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/records/fixtures").join(name);

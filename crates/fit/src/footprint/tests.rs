@@ -32,6 +32,14 @@ fn ratio(footprint: &Footprint, batch: usize, execution: &Execution, mib: u32) -
 }
 
 #[test]
+fn an_optimizer_counts_by_its_state() {
+    let tiny = published(TINY);
+    let bytes = |state| tiny.with_optimizer_state(state).bytes(4, 1, &Execution::CPU);
+    assert_eq!(bytes(8), tiny.bytes(4, 1, &Execution::CPU), "AdamW is the usual one");
+    assert_eq!(bytes(8) - bytes(0), 8 * tiny.trainable);
+}
+
+#[test]
 fn cpus_hold_what_was_measured() {
     let half = Execution::CPU.in_half();
     for (size, batch, execution, mib) in [

@@ -29,8 +29,17 @@ fn every_batch_is_the_largest_that_fits_its_card() {
 fn resolved(card: &str, hub: &str, trained: &TrainedPart, tokens: Option<usize>, rate_rule: Option<&str>) -> Preset {
     let reads_text = !hub.contains("whisper");
     let frozen = FrozenDtype::F32;
-    let model =
-        PresetModel { name: hub, reads_text, folder: None, hub: Some(hub), config: None, trained, frozen, tokens };
+    let model = PresetModel {
+        name: hub,
+        reads_text,
+        folder: None,
+        hub: Some(hub),
+        config: None,
+        trained,
+        frozen,
+        tokens,
+        optimizer_state: 8,
+    };
     let context =
         PresetContext { device: DeviceSpec::Cpu, compute: None, given: None, effective: 16, rate_rule, workers: 1 };
     card.parse::<DevicePreset>().expect("a card").resolve(&model, &context).expect("a preset")
@@ -62,6 +71,7 @@ fn what_is_frozen_is_sized_as_it_is_held() {
         trained: &adapters,
         frozen,
         tokens: None,
+        optimizer_state: 8,
     };
     let context = PresetContext {
         device: DeviceSpec::Cpu,

@@ -92,7 +92,7 @@ pub fn search(
     if checkpointing {
         tuned.notes.push("not one sample fits unless blocks run again in the backward pass".into());
     }
-    tuned.explain(effective, options, chosen);
+    tuned.explain(effective, options, chosen, limit.max(1));
     Ok(tuned)
 }
 
@@ -105,8 +105,8 @@ fn nothing(probes: &[Probe]) -> TuneError {
 }
 
 impl TunedBatch {
-    /// Adds the reasons for this batch to the notes.
-    fn explain(&mut self, effective: usize, options: &TuneOptions, chosen: usize) {
+    /// Adds the reasons for this batch to the notes. Up to `limit`, batches leave the margin.
+    fn explain(&mut self, effective: usize, options: &TuneOptions, chosen: usize, limit: usize) {
         let (largest, plan) = (self.largest, self.plan);
         self.notes.push(if largest == effective && !options.grow {
             format!("all {effective} samples of an optimizer step fit at once; --grow looks for more")
@@ -114,19 +114,52 @@ impl TunedBatch {
             format!("the largest batch that fits is {largest}")
         });
         let rate = |batch| self.probes.iter().find(|p| p.batch == batch)?.outcome.samples_per_second();
-        let fastest = self.probes.iter().filter_map(|p| p.outcome.samples_per_second()).fold(0.0, f64::max);
-        if options.goal == Goal::Throughput && chosen < largest {
-            self.notes.push(match rate(chosen) {
-                Some(rate) => format!(
-                    "batch {chosen} trains {rate:.2} samples/s, the fastest {fastest:.2}: larger ones are not {:.0} % faster (--objective largest takes them all the same)",
-                    100.0 * NOISE
-                ),
-                None => format!("batch {chosen} leaves {:.0} % of that as a margin", 100.0 * options.margin),
-            });
+        if limit < largest {
+            self.notes.push(format!("batches up to {limit} leave {:.0} % of that as a margin", 100.0 * options.margin));
+        }
+        let allowed = self.probes.iter().filter(|p| p.batch <= limit);
+        let fastest = allowed.filter_map(|p| p.outcome.samples_per_second()).fold(0.0, f64::max);
+        if let Some(rate) = rate(chosen).filter(|_| options.goal == Goal::Throughput && chosen < limit) {
+            self.notes.push(format!(
+                "batch {chosen} trains {rate:.2} samples/s, the fastest {fastest:.2}: larger ones are not {:.0} % faster (--objective largest takes them all the same)",
+                100.0 * NOISE
+            ));
         }
         if plan.batch != chosen {
             self.notes
                 .push(format!("{} is the batch up to {chosen} that an optimizer step splits into best", plan.batch));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes of a search in which batches up to 26 fit, and 24 is the fastest.
+    fn notes(goal: Goal) -> (usize, String) {
+        let request = TuneRequest { effective: 64, most: 64, checkpointed: false };
+        let options = TuneOptions { goal, margin: 0.08, ..Default::default() };
+        let probe = |attempt: Attempt| {
+            Ok(match attempt.batch {
+                batch @ ..=26 => {
+                    Outcome::Fits { peak_bytes: None, samples_per_second: if batch > 20 { 110.0 } else { 100.0 } }
+                }
+                _ => Outcome::OutOfMemory { reason: "no memory".into() },
+            })
+        };
+        let tuned = search(&request, &options, probe, |_| ()).expect("a batch");
+        assert_eq!(tuned.largest, 26);
+        (tuned.plan.batch, tuned.notes.join("\n"))
+    }
+
+    #[test]
+    fn a_margin_is_explained_and_what_exceeds_it_is_not_compared() {
+        for goal in [Goal::Throughput, Goal::Largest] {
+            let (batch, notes) = notes(goal);
+            assert!(batch <= 23 && notes.contains("batches up to 23 leave 8 % of that as a margin"), "{notes}");
+            // A batch of 24 would be faster, and does not leave the margin.
+            assert!(!notes.contains("110"), "{notes}");
         }
     }
 }

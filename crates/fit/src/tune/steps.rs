@@ -5,6 +5,7 @@ use burn::tensor::Device;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use undertone_metrics::Direction;
 use undertone_train::{
     BatchStream, Batches, BoxError, Evaluation, LearnerBuilder, LossSum, LossTerm, LrScalingConfig, Objective,
     TrainConfig, TrainError,
@@ -119,6 +120,10 @@ impl<O: Objective> Objective for ProbeObjective<O> {
         self.objective.losses(model, batch, input, device)
     }
 
+    fn direction(&self, metric: &str) -> Option<Direction> {
+        self.objective.direction(metric)
+    }
+
     fn evaluate(&self, _: &O::Model, _: &[String]) -> Result<Evaluation, BoxError> {
         Ok(Evaluation::default())
     }
@@ -171,6 +176,10 @@ mod tests {
             Err("a probe judges nothing".into())
         }
 
+        fn direction(&self, metric: &str) -> Option<Direction> {
+            (metric == "pixel_error").then_some(Direction::Lower)
+        }
+
         fn export(&self, _: &Linear, _: &Path) -> Result<(), BoxError> {
             Err("a probe exports nothing".into())
         }
@@ -180,7 +189,10 @@ mod tests {
         let attempt = Attempt { batch: 1, accumulation: 2, checkpointing: false };
         let device = Device::flex();
         let model = LinearConfig::new(1, 1).init(&device);
-        let config = probe_config(&TrainConfig { epochs: Some(1), ..Default::default() }, attempt);
+        let mut config = TrainConfig { epochs: Some(1), ..Default::default() };
+        // A metric that the objective alone knows.
+        config.checkpoint.metric = "pixel_error".into();
+        let config = probe_config(&config, attempt);
         let learner = |timed: ProbeObjective<Double>| {
             Learner::builder(config, timed, model, directory).with_device(device).with_seed(1)
         };

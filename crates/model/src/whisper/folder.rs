@@ -132,6 +132,7 @@ impl PretrainedWhisper {
         // Tensors of a `WhisperModel` saved without its head have no prefix.
         let names = |name: &str| vec![format!("model.{name}"), name.to_owned()];
         compare(dir, weights, config.tensors(), names)?;
+        check_output_layer(dir, &raw_config, weights)?;
         let model = load_parameters(undrawn(|| config.init(device)), |name| {
             first_named(names(name), |name| weights.read(name))
         })
@@ -224,4 +225,52 @@ fn tokenizer_file(dir: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(
     let parts = vocabulary::of_files(files).ok_or_else(|| FolderError::NoTokenizer(dir.to_owned()))?;
     let bytes = parts.map_err(|reason| FolderError::Mismatch { path: dir.to_owned(), reason })?;
     Ok(("vocab.json", bytes))
+}
+
+/// Refuses a model whose output layer is not its token embedding, as all of OpenAI's are.
+fn check_output_layer(dir: &Path, config: &Map<String, Value>, weights: &dyn TensorSource) -> Result<(), FolderError> {
+    if config.get("tie_word_embeddings") != Some(&Value::Bool(false)) {
+        return Ok(());
+    }
+    let read = |names: &[&str]| names.iter().find_map(|name| weights.read(name).ok());
+    let output = read(&["proj_out.weight"]);
+    let embedding = read(&["model.decoder.embed_tokens.weight", "decoder.embed_tokens.weight"]);
+    if output.is_none_or(|output| embedding.is_some_and(|embedding| embedding.data == output.data)) {
+        return Ok(());
+    }
+    let reason = "`tie_word_embeddings` is false, and the output layer (`proj_out.weight`) is not the token embedding: such a model \
+                  cannot be read here, tie the two and train on";
+    Err(FolderError::Mismatch { path: dir.join("config.json"), reason: reason.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_store::{TensorFile, write_tensors};
+
+    #[test]
+    fn an_output_layer_that_is_not_the_embedding_is_refused() {
+        let device = Device::default();
+        let files = crate::whisper::bundled("whisper-nano-cw").expect("a bundled model");
+        let whisper = PretrainedWhisper::from_files(Path::new("bundled"), files, &device).expect("loaded");
+        let folder = tempfile::tempdir().expect("a folder");
+        whisper.save(folder.path(), Dtype::F32).expect("written");
+        let config = folder.path().join("config.json");
+        let untied = std::fs::read_to_string(&config).expect("read");
+        let untied = untied.replace("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+        std::fs::write(&config, untied).expect("written");
+        let weights = folder.path().join(WEIGHTS);
+        let read = |name: &str| TensorFile::open(&weights).and_then(|file| file.read(name)).expect("a tensor");
+        let names = TensorFile::open(&weights).expect("a file").names();
+        let mut tensors: BTreeMap<String, HostTensor> = names.iter().map(|name| (name.clone(), read(name))).collect();
+        let mut output = tensors["model.decoder.embed_tokens.weight"].clone();
+        tensors.insert("proj_out.weight".into(), output.clone());
+        write_tensors(&weights, &tensors, Dtype::F32).expect("written");
+        PretrainedWhisper::load(folder.path(), &device).expect("equal weights are as good as tied ones");
+        output.data[0] += 1.0;
+        tensors.insert("proj_out.weight".into(), output);
+        write_tensors(&weights, &tensors, Dtype::F32).expect("written");
+        let error = PretrainedWhisper::load(folder.path(), &device).expect_err("refused").to_string();
+        assert!(error.contains("tie_word_embeddings") && error.contains("config.json"), "{error}");
+    }
 }

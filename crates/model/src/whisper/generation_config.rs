@@ -1,5 +1,6 @@
 //! Settings of `generation_config.json` for decoding.
 
+use super::language::language_code;
 use serde_json::{Map, Value};
 
 /// Keys of `generation_config.json` that decoding needs; other keys are kept and written back.
@@ -57,7 +58,7 @@ impl GenerationConfig {
             num_beams: number("num_beams"),
             no_repeat_ngram_size: number("no_repeat_ngram_size"),
             length_penalty: raw.get("length_penalty").and_then(Value::as_f64),
-            language: text("language"),
+            language: text("language").map(|given| language_code(&given).into_owned()),
             task: text("task"),
             min_mean_logprob: [MIN_MEAN_LOGPROB, OLD_THRESHOLD].iter().find_map(|key| raw.get(*key)?.as_f64()),
             reader: raw.get("reader").and_then(Value::as_str).map(str::to_owned),
@@ -151,6 +152,16 @@ mod tests {
         assert_eq!(again["begin_suppress_tokens"], serde_json::json!([-1]), "what says the same stays as it was");
         let read = GenerationConfig::from_json(again);
         assert_eq!((read.suppress_tokens, read.no_repeat_ngram_size), (vec![1, 2, 9], Some(3)));
+    }
+
+    #[test]
+    fn a_language_that_is_given_by_name_is_its_code() {
+        for given in ["hindi", "Hindi", "<|hi|>", "hi"] {
+            let json = serde_json::json!({"language": given}).as_object().cloned().expect("an object");
+            let config = GenerationConfig::from_json(json);
+            assert_eq!(config.language.as_deref(), Some("hi"), "{given}");
+            assert_eq!(config.to_json()["language"], "<|hi|>");
+        }
     }
 
     #[test]

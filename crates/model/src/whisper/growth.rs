@@ -66,7 +66,15 @@ impl PretrainedWhisper {
         })?;
         let mut generation = self.generation;
         generation.max_length = generation.max_length.map(|length| length.min(config.max_target_positions));
-        Ok(Self { model, config, generation, raw_config: Default::default(), ..self })
+        // Files that state a number of positions are written anew where it is another one.
+        let mut files = self.files;
+        if config.max_source_positions != self.config.max_source_positions {
+            files.remove("preprocessor_config.json");
+        }
+        if config.max_target_positions != self.config.max_target_positions {
+            files.remove("tokenizer_config.json");
+        }
+        Ok(Self { model, config, generation, raw_config: Default::default(), tokenizer: self.tokenizer, files })
     }
 }
 
@@ -222,10 +230,21 @@ mod tests {
         assert_eq!(new.config.vocab_size, old.config.vocab_size);
         let found = logits(&new);
         assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5));
-        // A folder of it is read as what it is, and may grow again.
+        // A folder of it is read as what it is, and may grow again. Its files have the new numbers of positions, whatever those of
+        // the old one said.
+        let old_folder = tempfile::tempdir().expect("a folder");
+        old.save(old_folder.path(), undertone_store::Dtype::F32).expect("written");
+        let old = PretrainedWhisper::load(old_folder.path(), &device).expect("read");
+        let new = old.grown(new.config.clone(), &device).expect("grown");
         let folder = tempfile::tempdir().expect("a folder");
         new.save(folder.path(), undertone_store::Dtype::F32).expect("written");
         let read = PretrainedWhisper::load(folder.path(), &device).expect("read");
+        let number = |file: &str, key: &str| -> u64 {
+            let text = std::fs::read_to_string(folder.path().join(file)).expect("a file");
+            serde_json::from_str::<serde_json::Value>(&text).expect("JSON")[key].as_u64().expect("a number")
+        };
+        assert_eq!(number("preprocessor_config.json", "nb_max_frames"), 22);
+        assert_eq!(number("tokenizer_config.json", "model_max_length"), 7);
         assert_eq!((read.config.clone(), logits(&read)), (new.config.clone(), found.clone()));
         let again = read.grown(new.config.clone(), &device).expect("grown again");
         assert_eq!(logits(&again), found);

@@ -1,5 +1,6 @@
 //! Whisper's tokenizer: text to ids and back, and the special tokens around them.
 
+use super::language::language_code;
 use super::{GenerationConfig, vocabulary};
 use crate::tokenizer_file;
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,8 +208,15 @@ impl WhisperTokenizer {
     ) -> Result<Vec<u32>, TokenizerError> {
         let mut prompt = vec![self.special(SOT, "")?];
         if generation.is_multilingual {
-            let language = language.or(generation.language.as_deref()).unwrap_or("en");
-            prompt.push(self.special(&format!("<|{language}|>"), ": give the language as a code it knows, like `en`")?);
+            let given = language.or(generation.language.as_deref()).unwrap_or("en");
+            let own = self.special.get(&format!("<|{given}|>")).copied();
+            let by_code = || {
+                self.special(
+                    &format!("<|{}|>", language_code(given)),
+                    ": give the language as a code it knows, like `en`",
+                )
+            };
+            prompt.push(own.map_or_else(by_code, Ok)?);
             let task = task.or(generation.task.as_deref()).unwrap_or("transcribe");
             prompt.push(self.special(&format!("<|{task}|>"), ": the task is `transcribe` or `translate`")?);
         }
@@ -366,6 +374,9 @@ mod tests {
             "<|startoftranscript|><|en|><|translate|><|notimestamps|>"
         );
         assert_eq!(prompt(&GenerationConfig::default(), Some("en"), None), "<|startoftranscript|><|notimestamps|>");
+        for german in ["German", "de-DE", "DE"] {
+            assert_eq!(t.prompt(&multilingual, Some(german), None), t.prompt(&multilingual, Some("de"), None));
+        }
         let error = t.prompt(&multilingual, Some("xx"), None).expect_err("refused").to_string();
         assert!(error.contains("<|xx|>"), "{error}");
         assert_eq!(t.languages().keys().collect::<Vec<_>>(), ["<|de|>", "<|en|>"]);

@@ -14,7 +14,7 @@ use undertone_data::audio::{AudioError, SAMPLE_RATE};
 use undertone_data::clips::{Clip, Clips};
 use undertone_data::loader::{Dataset, OnBadSample, SampleError};
 use undertone_data::text::BasicNormalizer;
-use undertone_model::whisper::TokenizerError;
+use undertone_model::whisper::{TokenizerError, language_code};
 
 /// Maximum number of synthesised clips made for the check.
 const DRAWN: usize = 256;
@@ -51,23 +51,16 @@ impl<'a> Speech<'a> {
             self.synthesised(look, source, synthesised, &mut check);
             return (check, Vec::new());
         }
-        let said = |error: &dyn std::fmt::Display| error.to_string();
-        let opened = if source.is_streamed() {
-            source.clips().map(|clips| (clips, Vec::new())).map_err(|error| said(&error))
-        } else {
-            let records = source.records().map_err(|error| said(&error));
-            records.and_then(|records| Clips::open_usable(&records).map_err(|error| said(&error)))
-        };
-        match opened {
+        match source.usable_clips() {
             Ok((clips, unusable)) => {
                 let all = clips.len() + unusable.len();
                 let rows = unusable.iter().map(ToString::to_string);
-                look.add(Severity::Failure, ProblemKind::Rows, all, rows);
+                look.add(self.bad_texts(unusable.len(), all), ProblemKind::Rows, all, rows);
                 let prints = self.recordings(look, &clips, &mut check);
                 (check, prints)
             }
             Err(error) => {
-                look.add(Severity::Failure, ProblemKind::Source, 1, [error]);
+                look.add(Severity::Failure, ProblemKind::Source, 1, [error.to_string()]);
                 (check, Vec::new())
             }
         }
@@ -109,11 +102,12 @@ impl<'a> Speech<'a> {
             look.add(severity, kind, clips.len(), which.into_iter().map(|(_, error)| error.to_string()));
         }
         let segments = division.unusable.iter().map(|(index, error)| format!("`{}` ({error})", name(*index)));
-        look.add(Severity::Failure, ProblemKind::Segments, clips.len(), segments);
+        look.add(self.bad_texts(division.unusable.len(), clips.len()), ProblemKind::Segments, clips.len(), segments);
 
+        let bad_lengths = self.bad_texts(division.long.len(), clips.len());
         let long = division.long.iter().map(|(index, s)| format!("`{}` ({s:.2} s)", name(*index)));
         match self.experiment.data.long_audio {
-            LongAudio::Refuse => look.add(Severity::Failure, ProblemKind::TooLong, clips.len(), long),
+            LongAudio::Refuse => look.add(bad_lengths, ProblemKind::TooLong, clips.len(), long),
             LongAudio::Align => look.add(Severity::Note, ProblemKind::Aligned, clips.len(), long),
         }
         // Clips that are longer than their header says.
@@ -158,7 +152,7 @@ impl<'a> Speech<'a> {
         let empty = all.iter().filter(|clip| clip.text.trim().is_empty()).map(|clip| format!("`{}`", clip.name));
         look.add(Severity::Note, ProblemKind::Empty, clips.len(), empty);
         if !multilingual && self.backbone.whisper().is_some() {
-            let english = |language: &str| language.get(..2).is_none_or(|code| code.eq_ignore_ascii_case("en"));
+            let english = |language: &str| language_code(language) == "en";
             let foreign = all.iter().filter_map(|clip| clip.language.as_deref().map(|language| (clip, language)));
             let foreign = foreign.filter(|(_, language)| !english(language));
             let named = foreign.map(|(clip, language)| format!("`{}` ({language})", clip.name));
@@ -314,8 +308,8 @@ impl<'a> Speech<'a> {
         check.empty_texts = made.iter().filter(|sample| sample.text.is_empty()).count();
     }
 
-    /// Returns the severity of texts that cannot be encoded. The loader never skips a text; the dataset can leave it
-    /// out.
+    /// Returns the severity of what the dataset can leave out, and the loader cannot: texts that cannot be encoded, rows without
+    /// audio, recordings that are too long.
     fn bad_texts(&self, bad: usize, of: usize) -> Severity {
         let data = &self.experiment.data;
         let skipped = data.on_bad_sample == OnBadSample::Skip && bad as f64 <= data.max_bad_share * of as f64;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use undertone_fit::DevicePreset;
 use undertone_model::router::RouterConfig;
+use undertone_model::whisper::language_code;
 use undertone_ops::{DeviceError, DeviceSpec, Kernels};
 use undertone_train::TrainConfig;
 use undertone_train::ranks::launched;
@@ -195,7 +196,8 @@ impl Experiment {
         let usual = usual_keys(&layers.figment());
         layers.add_below(Serialized::defaults(usual))?;
         let figment = layers.figment();
-        let experiment: Self = figment.extract().map_err(|e| in_task(&figment, &e))?;
+        let mut experiment: Self = figment.extract().map_err(|e| in_task(&figment, &e))?;
+        experiment.data.language = language_code(&experiment.data.language).into_owned();
         experiment.validate()?;
         Ok(experiment)
     }

@@ -68,6 +68,24 @@ fn judged_by_what_is_written_unless_something_else_is_said() {
 }
 
 #[test]
+fn a_task_is_not_called_as_a_loss_term_that_is_on() {
+    let named = |name: &str| TASKS.replacen("name: a", &format!("name: {name}"), 1);
+    for (name, term) in [("ctc", "loss.ctc=0.1"), ("elements", "loss.alignment.elements=0.1")] {
+        load(&named(name), &[]).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let error = load(&named(name), &[term]).expect_err(name).to_string();
+        assert!(error.contains(&format!("task `{name}`")) && error.contains("loss term"), "{error}");
+    }
+}
+
+#[test]
+fn languages_are_given_by_code_or_by_name() {
+    for given in ["de", "German", "de-DE"] {
+        let experiment = load(&format!("data: {{language: {given}}}"), &[]).expect(given);
+        assert_eq!(experiment.data.language, "de");
+    }
+}
+
+#[test]
 fn elements_of_lists_are_set_by_name_or_number() {
     let yaml = "train: {max_steps: 5, optimizer: {warmup_steps: 1}}\ntasks: [{name: a, data: &d {train: {synth: cw}, valid: {synth: cw}}}, {name: b, data: *d}]";
     let settings = ["tasks.b.train.max_steps=7", "tasks.0.data.train={path: x.csv}", "tasks.1.lora.r=3"];

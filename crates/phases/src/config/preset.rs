@@ -7,7 +7,7 @@ use undertone_data::loader::Workers;
 use undertone_fit::{DevicePreset, Preset, PresetContext, PresetModel, PresetSplit, TrainedPart};
 use undertone_model::limits::MOST_POSITIONS;
 use undertone_ops::{Compute, DeviceSpec};
-use undertone_train::Precision;
+use undertone_train::{OptimizerConfig, Precision};
 
 /// Keys that a preset sets, and one line with the reason.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,7 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
     let context = PresetContext { device, compute, given, effective, rate_rule, workers: workers.count() };
     let tasks: Vec<TaskConfig> = figment.extract_inner("tasks").unwrap_or_default();
     let trained = trained(&model, &tasks);
+    let optimizer: OptimizerConfig = figment.extract_inner("train.optimizer").unwrap_or_default();
     let model = PresetModel {
         name: &model.to_string(),
         reads_text: model.backbone.is_text(),
@@ -46,6 +47,7 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
         frozen: model.frozen_dtype,
         // Longer ones are refused when the whole configuration is read.
         tokens: tasks.iter().map(|task| task.head.max_input().min(MOST_POSITIONS)).max().filter(|tokens| *tokens > 0),
+        optimizer_state: optimizer.algorithm.state_bytes(),
     };
     let Preset { settings, reason } = preset.resolve(&model, &context)?;
     let Some(settings) = settings else { return Some(Layer { keys: Map::new(), reason }) };

@@ -3,7 +3,7 @@
 use super::error::ensure;
 use super::splits::Splits;
 use super::task_rules::{validate_phases, validate_tasks};
-use super::{ConfigError, Experiment, Pad, PhasesConfig, SourceConfig, Split, Trainable};
+use super::{AlignmentConfig, ConfigError, Experiment, LossConfig, Pad, PhasesConfig, SourceConfig, Split, Trainable};
 use crate::backbone::Architecture;
 use undertone_data::cache::CacheWhat;
 use undertone_model::frozen::FrozenDtype;
@@ -66,6 +66,7 @@ impl Experiment {
         })?;
         self.loss.alignment.validate()?;
         self.validate_ctc()?;
+        self.validate_term_names()?;
         self.validate_distillation()?;
         ensure(
             !self.loss.random_position || self.data.pad != Pad::Window,
@@ -97,6 +98,19 @@ impl Experiment {
         })?;
         match self.first_given(&["router", "phases"]) {
             Some(key) => Err(format!("`{key}` is for runs with `tasks`, and there are none").into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a task with the name of a loss term that is on: both would be one curve.
+    fn validate_term_names(&self) -> Result<(), ConfigError> {
+        let LossConfig { ctc, alignment: AlignmentConfig { characters, elements, .. }, .. } = self.loss;
+        let terms = [("ctc", ctc), ("characters", characters), ("elements", elements)];
+        let is_taken = |name: &str| self.tasks.iter().any(|task| task.name == name);
+        match terms.iter().find(|(name, weight)| *weight > 0.0 && is_taken(name)) {
+            Some((name, _)) => {
+                Err(format!("task `{name}` has the name of a loss term that is on: give it another name").into())
+            }
             None => Ok(()),
         }
     }

@@ -31,8 +31,9 @@ impl Choice {
             name: name.to_owned(),
             origin: format!("the checkpoints of `{}`", self.stage.directory.display()),
         };
-        // Only a model in training mode knows which of its parameters are trained.
-        let model = self.stage.untrained(&setup)?.train();
+        // With what earlier phases have trained: checkpoints hold what this one trains. Only a model in training mode knows
+        // which of its parameters those are.
+        let model = self.stage.model(&setup)?.train();
         let model = load_trainable(model, |name| parameters.remove(name).ok_or_else(|| missing(name)))?.valid();
         let folder = tempfile::tempdir_in(&self.stage.directory).map_err(|source| StoreError::Io {
             action: "create a folder in",

@@ -1,5 +1,6 @@
 //! The choice of a stage and a task of a run, by a directory and the name of the task.
 
+use super::folder::describe;
 use super::model::TaskModel;
 use super::phase::Phase;
 use super::setup::Setup;
@@ -18,6 +19,8 @@ pub struct Choice {
     pub stage: StageSpec,
     /// Index of the task; 0 for a run without tasks.
     pub(super) task: usize,
+    /// Whether no task was named of a stage with one head for several.
+    pub(super) for_all: bool,
 }
 
 impl Choice {
@@ -51,7 +54,16 @@ impl Choice {
         if !stage.best().is_dir() {
             return Err(RunError::NoModel(stage.directory));
         }
-        Ok(Self { experiment, stage, task })
+        let for_all = number.is_none() && stage.task.is_none() && experiment.tasks.len() > 1;
+        Ok(Self { experiment, stage, task, for_all })
+    }
+
+    /// Refuses a model for several tasks of which none was named.
+    ///
+    /// # Errors
+    /// Names the tasks.
+    pub fn for_one_task(self) -> Result<Self, RunError> {
+        if self.for_all { Err(RunError::WhichTask(known(&self.experiment.tasks))) } else { Ok(self) }
     }
 
     /// Returns the folder of the adapter, in PEFT's layout; `None` if the stage trains no adapter.
@@ -116,10 +128,13 @@ fn known(tasks: &[TaskConfig]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// Returns the latest finished stage that has the task's adapter.
+/// Returns the latest finished stage that has the task. One that finished before the task was added has not.
 fn latest_with(experiment: &Experiment, task: usize) -> Result<StageSpec, RunError> {
+    let name = &experiment.tasks[task].name;
     let later = Phase::ALL.iter().rev().flat_map(|phase| stages(experiment, *phase));
-    let found = later.filter(|stage| stage.task.is_none_or(|own| own == task)).find(StageSpec::is_complete);
+    let later = later.filter(|stage| stage.task.is_none_or(|own| own == task) && stage.is_complete());
+    // A folder that cannot be read is refused where it is loaded.
+    let found = later.into_iter().find(|stage| describe(&stage.best()).map_or(true, |made| made.has(name)));
     found.ok_or_else(|| RunError::NothingTrained(experiment.directory()))
 }
 

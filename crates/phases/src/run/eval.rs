@@ -111,6 +111,7 @@ impl Subject {
                     let reason = "it has other tasks: name one of both with --task";
                     return Err(no_rival(reason));
                 }
+                check_labels(own.tasks.iter().zip(&other.tasks)).map_err(|reason| no_rival(&reason))?;
                 let setup = Setup::new(&self.with_own_data(&other))?;
                 let model = routed(&setup, *kind)?;
                 self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks), split, *kind)
@@ -119,6 +120,7 @@ impl Subject {
                 let label = self.tasks().into_iter().find_map(|task| task.label().map(str::to_owned));
                 let has_tasks = super::merged::has_tasks(with);
                 let choice = Choice::of(with, label.as_deref().filter(|_| has_tasks), &[])?;
+                check_labels(self.tasks().iter().zip(&choice.tasks())).map_err(|reason| no_rival(&reason))?;
                 let setup = Setup::new(&self.with_own_data(&choice.backbone()))?;
                 let model = choice.model(&setup)?;
                 self.evaluate_with(&setup, &model, self.with_own_metrics(choice.tasks()), split, RouterKind::Oracle)
@@ -286,5 +288,14 @@ pub(super) fn keep(experiment: &mut Experiment, columns: &[String]) {
     for (train, valid, test) in tasks.chain([(&mut data.train, &mut data.valid, &mut data.test)]) {
         let sources = train.0.iter_mut().chain(valid).chain(test);
         sources.filter_map(SourceConfig::selection_mut).for_each(|selection| selection.keep = columns.to_vec());
+    }
+}
+
+/// Refuses a task of another model whose head has other labels: an answer is a place in its list.
+fn check_labels<'a>(pairs: impl IntoIterator<Item = (&'a TaskConfig, &'a TaskConfig)>) -> Result<(), String> {
+    let labels = |task: &TaskConfig| serde_json::to_value(&task.head).ok().and_then(|head| head.get("labels").cloned());
+    match pairs.into_iter().find(|(own, other)| labels(own) != labels(other)) {
+        Some((own, _)) => Err(format!("its labels for `{}` are others, or in another order", own.name)),
+        None => Ok(()),
     }
 }

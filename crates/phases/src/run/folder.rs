@@ -98,6 +98,12 @@ impl Description {
         Self { adapters: one(&self.adapters, task), heads: one(&self.heads, task), ..self.clone() }
     }
 
+    /// Whether there is an adapter or a head of a task's own.
+    pub fn has(&self, task: &str) -> bool {
+        let mut adapters = self.adapters.iter().map(|adapter| &adapter.name);
+        adapters.any(|name| name == task) || self.heads.iter().any(|head| head.name == task)
+    }
+
     /// Returns backbone and tap for a message.
     fn ground(&self) -> String {
         format!("{} above block {}", self.backbone, self.router.tap)
@@ -288,7 +294,8 @@ pub(super) fn load_router(model: &mut TaskModel, expected: &Description, dir: &P
     Ok(())
 }
 
-fn describe(dir: &Path) -> Result<Description, RunError> {
+/// Reads the description of a folder.
+pub(super) fn describe(dir: &Path) -> Result<Description, RunError> {
     let path = dir.join(DESCRIPTION);
     let error = |reason: String| RunError::Description { path: path.clone(), reason };
     let text = std::fs::read_to_string(&path).map_err(|e| error(e.to_string()))?;

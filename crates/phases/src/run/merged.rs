@@ -14,6 +14,7 @@ use undertone_model::adaptable::merge_and_unload;
 use undertone_model::frozen::in_f32;
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, Whisper};
 use undertone_ops::set_kernels;
+use undertone_tasks::GenerationSettings;
 
 /// Loads the Whisper `name` onto a device: a bundled model, a folder in the Hugging Face layout, or the directory of a
 /// run or of one of its stages, whose adapter, if it has one, is merged. `task` selects the task of a run with several.
@@ -70,7 +71,11 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
         if !suppress_tokens.contains(&start) {
             suppress_tokens.push(start);
         }
-        decode_as(&choice.tasks()[0], &mut whisper);
+        let settings = match choice.for_all {
+            true => GenerationSettings::common(choice.experiment.tasks.iter().map(|task| task.generation)),
+            false => choice.tasks()[0].generation,
+        };
+        decode_as(&settings, &mut whisper);
     }
     Ok(whisper)
 }
@@ -95,10 +100,10 @@ fn whole(model: &TaskModel, start_token: u32) -> Option<Whisper> {
     Some(network)
 }
 
-/// Sets the model's generation settings to those of the task.
-fn decode_as(task: &crate::config::TaskConfig, whisper: &mut PretrainedWhisper) {
+/// Sets the model's generation settings to those of a task.
+fn decode_as(settings: &GenerationSettings, whisper: &mut PretrainedWhisper) {
     let prompt = whisper.tokenizer.prompt(&whisper.generation, None, None).map_or(1, |prompt| prompt.len());
-    let options = task.generation.applied(whisper.generate_options(), whisper.config.max_target_positions, prompt);
+    let options = settings.applied(whisper.generate_options(), whisper.config.max_target_positions, prompt);
     let GenerationConfig { max_length, num_beams, length_penalty, no_repeat_ngram_size, .. } = &mut whisper.generation;
     (*max_length, *num_beams) = (Some(options.max_length), Some(options.beams));
     (*length_penalty, *no_repeat_ngram_size) = (Some(options.length_penalty), Some(options.no_repeat_ngram));

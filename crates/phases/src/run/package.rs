@@ -17,7 +17,8 @@ use burn::tensor::Device;
 use serde::Serialize;
 use std::path::Path;
 use undertone_model::is_model_file;
-use undertone_store::{StoreError, write_atomically, write_directory};
+use undertone_model::text::PretrainedText;
+use undertone_store::{Dtype, StoreError, TensorFile, write_atomically, write_directory};
 
 /// Script that loads the folder with torch and safetensors.
 const SCRIPT: (&str, &str) = ("predict.py", include_str!("predict.py"));
@@ -48,7 +49,7 @@ pub fn package(
     }
     write_directory(out, |out| {
         if with_backbone {
-            write_backbone(experiment, &backbone, &out.join(BACKBONE))?;
+            write_backbone(experiment, &backbone, &out.join(BACKBONE), device)?;
         }
         for stage in &stages {
             copy_stage(stage, experiment, &packaged, checksum, out)?;
@@ -90,12 +91,18 @@ fn copy_stage(
     files.try_for_each(|file| copy_file(&stage.directory.join(file), &place.join(file)))
 }
 
-/// Writes the backbone as a folder in the Hugging Face layout.
-fn write_backbone(experiment: &Experiment, backbone: &Pretrained, out: &Path) -> Result<(), RunError> {
+/// Writes the backbone as a folder in the Hugging Face layout. That of a text encoder is copied, unless the script could not read
+/// it.
+fn write_backbone(experiment: &Experiment, backbone: &Pretrained, out: &Path, device: &Device) -> Result<(), RunError> {
     if let Some(speech) = backbone.speech() {
         return speech.save(&backbone.network(), out).map_err(RunError::Evaluate);
     }
     let folder = experiment.model.folder()?.ok_or_else(|| RunError::WithoutTasks(experiment.directory()))?;
+    if !is_plain(&folder)
+        && let Ok(text) = PretrainedText::load(&folder, device)
+    {
+        return text.save(out, Dtype::F32).map_err(|error| RunError::Evaluate(error.into()));
+    }
     let io = |source| StoreError::Io { action: "read", path: folder.clone(), source };
     for entry in std::fs::read_dir(&folder).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
@@ -104,6 +111,13 @@ fn write_backbone(experiment: &Experiment, backbone: &Pretrained, out: &Path) ->
         }
     }
     Ok(())
+}
+
+/// Whether a folder has its weights in one file of safetensors, under the names of today: the first checkpoints of BERT call the scale
+/// of a norm `gamma`.
+fn is_plain(folder: &Path) -> bool {
+    TensorFile::open(&folder.join("model.safetensors"))
+        .is_ok_and(|file| !file.names().iter().any(|name| name.ends_with(".gamma")))
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {

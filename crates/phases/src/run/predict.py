@@ -565,6 +565,9 @@ def trained(folder, task):
     for phase in ["phase3", "phase2", "phase1"]:
         if (folder / phase / "best" / "dynamo.json").exists():
             return folder / phase / "best"
+    mixed = folder / "phase1" / "all" / "best"  # all tasks together, `phases.1.mixed`
+    if (mixed / "dynamo.json").exists():
+        return mixed
     tasks = [path.parent.name for path in sorted(folder.glob("phase1/*/best"))]
     if not tasks:
         raise DynamoError(f"`{folder}` has no trained phase: write it with `undertone export --format dynamo`")

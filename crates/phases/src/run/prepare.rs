@@ -64,7 +64,7 @@ impl Setup {
             return Err(RunError::Setting(CTC_WITHOUT_ENCODER.into()));
         }
         let batches = stage.batches(self, &config)?;
-        let samples = batches.loader.samples_per_step(0, config.accumulation);
+        let samples = batches.loader.samples_per_step(0, stage.window(self, &config));
         let (optimizer, scaled) = stage.optimizer(&config).for_batch(samples);
         config.optimizer = optimizer;
         let objective = stage.objective(self)?;

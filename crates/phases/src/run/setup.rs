@@ -32,6 +32,8 @@ pub struct Setup {
     pub interrupt: Interrupt,
     /// Process group that trains together.
     pub process_group: ProcessGroup,
+    /// Whether the stages go on from their checkpoints.
+    pub resumes: bool,
     /// Samples by task and split, kept because stages and evaluations use the same ones repeatedly and finding them is
     /// slow.
     samples: RefCell<HashMap<(String, Split), Arc<dyn TaskSamples>>>,
@@ -70,6 +72,7 @@ impl Setup {
             pretrained,
             interrupt: Interrupt::default(),
             process_group: ProcessGroup::default(),
+            resumes: false,
             samples: RefCell::default(),
             checksum: OnceCell::new(),
             teacher: OnceCell::new(),
@@ -125,6 +128,7 @@ impl Setup {
     pub(crate) fn footprint(&self) -> Footprint {
         let teacher = self.teacher.get().and_then(Option::as_ref);
         let own = self.pretrained.footprint(&self.experiment.tasks).holding(self.experiment.model.frozen_dtype);
+        let own = own.with_optimizer_state(self.experiment.train.optimizer.algorithm.state_bytes());
         own.beside(teacher.map_or(0, |teacher| teacher.bytes()))
     }
 

@@ -24,7 +24,7 @@ use undertone_metrics::{Direction, direction_of};
 use undertone_model::adapters::AdapterConfig;
 use undertone_store::parameter_infos;
 use undertone_tasks::HeadConfig;
-use undertone_train::{LrScalingConfig, OptimizerConfig, Summary, TrainConfig};
+use undertone_train::{Checkpoints, LrScalingConfig, OptimizerConfig, Summary, TrainConfig};
 
 const NOT_TAUGHT: &str =
     "the baseline `distilled` is for Whisper, whose decoder predicts token by token: train `--baseline shared`";
@@ -60,7 +60,15 @@ impl StageSpec {
     /// Returns the number of steps of its training configuration `config`.
     fn steps(&self, setup: &Setup, config: &TrainConfig) -> Result<u64, RunError> {
         let samples = setup.dataset(&self.tasks, Split::Train)?.lengths();
-        Ok(config.steps(TaskOrder::new(samples, &setup.training_loader()).batches()))
+        let batches = TaskOrder::new(samples, &setup.training_loader()).batches();
+        Ok(config.steps_of_windows(self.window(setup, config), |_| batches))
+    }
+
+    /// Number of batches of an optimizer step over all ranks. A run that is resumed keeps the number that it began with.
+    pub(super) fn window(&self, setup: &Setup, config: &TrainConfig) -> usize {
+        let begun = Checkpoints::new(self.directory.join("checkpoints"));
+        let begun = if setup.resumes { begun.ranks() } else { None };
+        config.accumulation * begun.unwrap_or(setup.process_group.count())
     }
 
     /// Whether it has taken all steps of the current configuration, or stopped early.
@@ -236,13 +244,13 @@ impl StageSpec {
             return Ok(samples.order(&setup.experiment.data, setup.experiment.seed)?);
         };
         let mut order =
-            TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(config.accumulation);
+            TaskOrder::new(dataset.lengths(), &setup.training_loader()).with_accumulation(self.window(setup, config));
         if let Some(temperature) = temperature {
             order = order.with_temperature(temperature)?;
         }
         if let Some(curriculum) = curriculum {
-            let steps = config.steps(order.batches());
-            order = order.with_curriculum(curriculum, steps);
+            let batches = order.batches();
+            order = order.with_curriculum(curriculum, config.steps_of_windows(self.window(setup, config), |_| batches));
         }
         Ok(Some(Box::new(order)))
     }

@@ -134,6 +134,7 @@ fn checked_setup(experiment: &Experiment, specs: &[StageSpec], session: &Session
     let trains_backbone = specs.iter().any(|stage| stage.description.trained_backbone);
     let mut setup = if trains_backbone { Setup::in_f32(experiment)? } else { Setup::new(experiment)? };
     (setup.interrupt, setup.process_group) = (session.interrupt.clone(), session.process_group.clone());
+    setup.resumes = session.resume;
     check_fit(&setup)?;
     for split in [Split::Train, Split::Valid] {
         report_cuts(&setup.dataset(&experiment.tasks, split)?, &experiment.tasks, split);

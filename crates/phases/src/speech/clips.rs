@@ -4,7 +4,7 @@ use super::error::SpeechError;
 use crate::config::{HubDataset, Origin};
 use crate::streamed::streamed;
 use crate::{SourceConfig, SourceError};
-use undertone_data::clips::Clips;
+use undertone_data::clips::{Clips, ClipsError};
 use undertone_data::records::Paths;
 use undertone_hub::Hub;
 
@@ -17,6 +17,15 @@ impl SourceConfig {
         let shards = Hub::from_env().stream(dataset, subset.as_deref(), split, revision.as_deref());
         let shards = shards.map_err(|error| Box::new(SourceError::Dataset(error)))?;
         Ok(Clips::stream(&self.records_in(Paths::default()), streamed(shards))?)
+    }
+
+    /// Opens the recordings, and returns the errors of those that cannot be used: rows that are damaged, or whose audio file is
+    /// missing. Of a source that is streamed no row may be damaged.
+    pub(crate) fn usable_clips(&self) -> Result<(Clips, Vec<ClipsError>), SpeechError> {
+        match self.is_streamed() {
+            true => self.clips().map(|clips| (clips, Vec::new())),
+            false => Ok(Clips::open_usable(&self.records().map_err(Box::new)?)?),
+        }
     }
 
     /// Whether its recordings are read over the network as they are needed.

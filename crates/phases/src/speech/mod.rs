@@ -26,7 +26,7 @@ use crate::backbone::SpeechBackbone;
 use crate::{Experiment, Interrupt, LongAudio, Pad, SourceConfig};
 use align::Aligner;
 use error::too_long;
-use recordings::{Recordings, Treatment};
+use recordings::{Recordings, Treatment, leave_out};
 use std::ops::Range;
 use std::sync::Arc;
 use synthesised::Synthesised;
@@ -118,7 +118,15 @@ impl SpeechDataset {
                 let synthesised = Synthesised::new(synthesised, &tokens, position, window, seed)?;
                 return Ok(Part::Synthesised(Box::new(synthesised)));
             }
-            let clips = source.clips()?;
+            let clips = match treatment.skip {
+                None => source.clips()?,
+                Some(_) => {
+                    let (clips, unusable) = source.usable_clips()?;
+                    let all = clips.len() + unusable.len();
+                    leave_out(unusable.iter(), all, treatment.skip, SpeechError::Unreadable)?;
+                    clips
+                }
+            };
             let recordings = Recordings::new(clips, &tokens, treatment.clone(), aligner.as_ref(), seed)?;
             Ok(Part::Recordings(Box::new(recordings)))
         });

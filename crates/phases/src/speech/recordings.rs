@@ -74,9 +74,14 @@ impl Recordings {
         let window = treatment.window as f64 / f64::from(SAMPLE_RATE);
         let keys = [&treatment.lengths[..], if aligner.is_some() { &["long_audio"] } else { &[] }].concat();
         let division = divided(&clips, window, &lengths(&clips, &keys, aloud));
-        if let Some((clip, source)) = division.unusable.into_iter().next() {
-            return Err(SpeechError::Segments { name: clips.clip(clip).name.clone(), source });
+        let name = |clip: usize| clips.clip(clip).name.clone();
+        let unusable = division.unusable.into_iter();
+        let mut unusable: Vec<_> =
+            unusable.map(|(clip, source)| SpeechError::Segments { name: name(clip), source }).collect();
+        if treatment.skip.is_none() && !unusable.is_empty() {
+            return Err(unusable.swap_remove(0));
         }
+        leave_out(&unusable, clips.len(), treatment.skip, SpeechError::Unreadable)?;
         let mut pieces = division.pieces;
         match aligner {
             Some(aligner) if !division.long.is_empty() => {
@@ -86,8 +91,8 @@ impl Recordings {
                 pieces.extend(aligned);
             }
             _ if !division.long.is_empty() => {
-                let names = division.long.iter().map(|(clip, s)| format!("`{}` ({s:.2} s)", clips.clip(*clip).name));
-                return Err(SpeechError::TooLong { listed: Listed::new(names, clips.len()), window });
+                let names = division.long.iter().map(|(clip, s)| format!("`{}` ({s:.2} s)", name(*clip)));
+                leave_out(names, clips.len(), treatment.skip, |listed| SpeechError::TooLong { listed, window })?;
             }
             _ => {}
         }
@@ -415,13 +420,13 @@ fn spelt(pieces: Vec<Piece>, clips: &Clips, tokens: &Tokens, treatment: &Treatme
 }
 
 /// Logs the items that are left out, or refuses if there are more than `skip` allows.
-fn leave_out<'a>(
-    problems: impl IntoIterator<Item = &'a SpeechError>,
+pub(super) fn leave_out(
+    problems: impl IntoIterator<Item = impl ToString>,
     of: usize,
     skip: Option<f64>,
     refusal: impl FnOnce(Listed) -> SpeechError,
 ) -> Result<(), SpeechError> {
-    let listed = Listed::new(problems.into_iter().map(ToString::to_string), of);
+    let listed = Listed::new(problems.into_iter().map(|problem| problem.to_string()), of);
     if listed.count == 0 {
         return Ok(());
     }

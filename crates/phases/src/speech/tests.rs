@@ -356,6 +356,29 @@ fn nothing_follows_a_long_recording_that_is_still_to_be_cut() {
 }
 
 #[test]
+fn what_cannot_be_used_is_left_out_where_that_is_allowed() {
+    // A recording that is longer than the window, one that is missing, and segments that are longer than the window.
+    let long = r#"{"audio": "long.wav", "text": "K"}"#;
+    let missing = r#"{"audio": "missing.wav", "text": "K"}"#;
+    let segments = r#"{"audio": "long.wav", "segments": [{"start": 0, "end": 3, "text": "K"}]}"#;
+    let good = "{\"audio\": \"a.wav\", \"text\": \"E\"}\n{\"audio\": \"b.wav\", \"text\": \"T\"}\n";
+    for (bad, named) in [(long, "long.wav"), (missing, "missing.wav"), (segments, "long.wav")] {
+        let (_dir, source) = recordings(&[("a.wav", 10), ("b.wav", 15), ("long.wav", 30)], &format!("{good}{bad}"));
+        let mut experiment = Experiment::default();
+        let refused = dataset(&experiment, &source).err().expect(bad).to_string();
+        assert!(refused.contains(named), "{refused}");
+        experiment.data.on_bad_sample = OnBadSample::Skip;
+        experiment.data.max_bad_share = 0.4;
+        let rest = dataset(&experiment, &source).unwrap_or_else(|error| panic!("{bad}: {error}"));
+        let texts: Vec<String> = (0..rest.len()).map(|index| rest.get(index, 0).expect("a sample").text).collect();
+        assert_eq!(texts, ["E", "T"], "{bad}");
+        experiment.data.max_bad_share = 0.3;
+        let refused = dataset(&experiment, &source).err().expect(bad).to_string();
+        assert!(refused.contains(named) && refused.contains("1 of 3"), "{refused}");
+    }
+}
+
+#[test]
 fn a_cache_changes_nothing_but_the_rounding_of_features() {
     let (dir, source) = recordings(&[("a.wav", 10)], r#"{"audio": "a.wav", "text": "E"}"#);
     let audio_of = |what: CacheWhat| -> SampleAudio {

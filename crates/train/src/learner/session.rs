@@ -77,7 +77,8 @@ impl Session {
         let dir = process_group.is_main_process().then_some(&*options.dir);
         // The evaluation before the first step is repeated if no checkpoint has it.
         let from = if state.before.is_some() { state.step + 1 } else { 0 };
-        let owes_evaluation = state.unjudged;
+        // A run that is resumed for no more steps than it has taken ends here, with a model that nothing has evaluated yet.
+        let owes_evaluation = state.unjudged || from > 0 && state.step >= steps && state.score.is_none();
         if let Some(dir) = dir.filter(|_| owes_evaluation) {
             drop_evaluation(&dir.join(METRICS), state.step).map_err(io(dir))?;
         }
@@ -181,7 +182,8 @@ impl Session {
     pub fn write_summary(&self, summary: &Summary) -> Result<(), TrainError> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let path = dir.join("summary.json");
-        if self.watch.steps() > 0 || self.owes_evaluation || !path.exists() {
+        let says_finished = Summary::read(dir).is_some_and(|before| before.completed);
+        if self.watch.steps() > 0 || self.owes_evaluation || !path.exists() || summary.completed && !says_finished {
             write_atomically(&path, serde_json::to_string_pretty(summary).unwrap_or_default().as_bytes())?;
         }
         Ok(())

@@ -51,6 +51,16 @@ impl Algorithm {
         }
     }
 
+    /// Bytes of its state for an element of a trainable parameter, nearly: a row and a column of a matrix count nothing. Two moments
+    /// are assumed of a rule that another crate has registered.
+    pub fn state_bytes(&self) -> u64 {
+        match self {
+            Self::AdamW(_) | Self::Registered { .. } => 8,
+            Self::Adafactor(AdafactorConfig { beta1: Some(_), .. }) => 4,
+            Self::Adafactor(_) => 0,
+        }
+    }
+
     /// # Errors
     /// Names the key of an invalid value.
     pub(super) fn validate(&self) -> Result<(), TrainConfigError> {

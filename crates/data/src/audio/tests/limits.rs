@@ -80,6 +80,7 @@ fn lengths_that_no_header_tells_are_counted() {
     let ogg = std::fs::read(packed("long.ogg")).unwrap();
     for (name, bytes) in [
         ("MP3 without a tag", std::fs::read(fixture("loud-then-quiet.mp3")).unwrap()),
+        ("AAC without a container", std::fs::read(fixture("quiet-then-loud.aac")).unwrap()),
         ("FLAC from a pipe", streamed_flac()),
         ("WAV to a pipe", piped),
         ("Ogg", ogg),

@@ -96,6 +96,15 @@ fn folders_that_cannot_be_meant_are_refused_with_what_they_hold() {
 }
 
 #[test]
+fn parquet_without_bytes_of_audio_is_a_list_of_paths() {
+    let folder = two_files();
+    folder.file("list.parquet", std::fs::read(fixture("outside.parquet")).unwrap());
+    let clips = Clips::open(&at(folder.path("list.parquet"))).unwrap();
+    assert_eq!((texts(&clips), clips.seconds(1)), (vec!["a.wav", "b.wav"], Some(1.0)));
+    assert_eq!(clips.load(0).unwrap().len(), 48_000);
+}
+
+#[test]
 fn audio_in_parquet_is_read_by_row() {
     let bytes = RecordsConfig { columns: columns([("audio", "wav".into())]), ..at(fixture("bytes.parquet")) };
     for (config, blocks, segments) in

@@ -51,7 +51,7 @@ pub(super) struct WrittenSource {
     target_path: Option<PathBuf>,
     /// Format of the files. Default: by their extension.
     format: Format,
-    /// Map from each field that the task needs to the column that holds it.
+    /// Map from each field that the task needs to the column that holds it; null leaves an optional field out.
     columns: BTreeMap<String, Column>,
     /// Whether the first row of a CSV or TSV file names the columns.
     header: Option<bool>,
