@@ -17,7 +17,7 @@ pub enum Precision {
     /// f32 throughout.
     #[default]
     Highest,
-    /// Factors rounded to bfloat16, sums in f32: up to twice as fast with AVX512-BF16.
+    /// Factors rounded to bfloat16, sums in f32: up to twice as fast on Zen 4 and later.
     Medium,
 }
 

@@ -95,7 +95,7 @@ fn in_range(key: &'static str, value: u64, most: u64) -> Result<(), TrainConfigE
 pub struct EvaluateConfig {
     /// Optimizer steps between evaluations; 0 evaluates only before and after training.
     pub every: u64,
-    /// Metrics to compute. The default is none: the objective then reports its `loss` alone.
+    /// Metrics to compute; at least one in a configuration. In code, an objective without metrics reports its `loss` alone.
     pub metrics: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ pub enum Precision {
     /// where it is several times as fast as f32. On other devices it is f32.
     Tf32,
     /// The range of f32 with 8 bits of precision. CPUs round the factors of products, and accumulate in f32: faster than
-    /// f32 with AVX512-BF16, about as fast in less memory with AVX2. Other CPUs emulate it slowly.
+    /// f32 on AMD's with AVX512-BF16 (Zen 4 and later), about as fast in less memory on others with AVX2. Older CPUs emulate it slowly.
     Bf16,
     /// 11 bits of precision and numbers up to 65504: the loss is scaled, or small gradients would become 0. CPUs
     /// emulate it.

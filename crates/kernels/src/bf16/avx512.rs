@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::operand::Strided;
-use super::strips::{self, Block, Kept, LANES, Line, Lines, Strips, steps};
+use super::strips::{self, Block, Kept, LANES, Line, Lines, Strips, groups, steps};
 use crate::transpose;
 use half::bf16;
 use std::arch::x86_64::*;
@@ -139,18 +139,13 @@ pub(super) unsafe fn round(from: &[f32], to: &mut [MaybeUninit<bf16>]) {
 /// The features are there, the operands are packed for `out`, and `out` may be written, and read to accumulate.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(out: Block, a: Strips, b: Strips) {
-    let strips = out.columns.div_ceil(LANES);
-    let groups = strips.div_ceil(TILE_STRIPS);
     for rows in steps(out.rows, TILE_ROWS) {
         let a = a.skip(rows.start).first.cast::<u32>().wrapping_add(rows.start % LANES);
-        for group in 0..groups {
-            // 4 strips are 2 + 2, not 3 + 1: one strip alone would load more than it multiplies.
-            let (first, end) = (group * strips / groups, (group + 1) * strips / groups);
-            let columns = first * LANES..out.columns.min(end * LANES);
+        for (strips, columns) in groups(out.columns, TILE_STRIPS) {
             let (out, b) = (out.part(&rows, &columns), b.skip(columns.start));
             // SAFETY: the caller guarantees it for the whole piece.
             unsafe {
-                match end - first {
+                match strips {
                     1 => multiply_tile::<1>(out, a, b),
                     2 => multiply_tile::<2>(out, a, b),
                     _ => multiply_tile::<TILE_STRIPS>(out, a, b),

@@ -5,7 +5,7 @@ use super::instructions::Instructions;
 use super::pack::pack_strips;
 use super::product::{Product, Right};
 use super::strips::{Block, Kept, LANES, Line, Strips, steps, stride};
-use super::{avx2, avx512};
+use super::{avx2, avx512, widened};
 use crate::pool;
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -45,6 +45,7 @@ pub(super) unsafe fn product(by: Instructions, p: &Product) {
 fn longest_stretch(by: Instructions) -> usize {
     match by {
         Instructions::Avx512Bf16 => avx512::DEPTH,
+        Instructions::Avx512 => widened::DEPTH,
         Instructions::Avx2 => avx2::DEPTH,
     }
 }
@@ -122,6 +123,7 @@ unsafe fn multiply_all(by: Instructions, out: Block, a: Strips, b: Strips, paral
         unsafe {
             match by {
                 Instructions::Avx512Bf16 => avx512::multiply(out, a, b),
+                Instructions::Avx512 => widened::multiply(out, a, b),
                 Instructions::Avx2 => avx2::multiply(out, a, b),
             }
         }

@@ -5,7 +5,7 @@
 //!
 //! The structure is that of BLIS (Van Zee & van de Geijn, 2015). Both operands are rounded into *strips*, 16 rows of
 //! `a` or 16 columns of `b` wide. Line `p` of a strip has elements `2p` and `2p + 1` of each along k, as
-//! `vdpbf16ps` requires them. Processors without that instruction widen the same lines in registers.
+//! `vdpbf16ps` requires them. Processors on which that instruction is missing or slow widen the same lines in registers.
 //!
 //! All threads share the strips, so that each element is read and rounded once per block of 2²⁰. Packing reads memory more slowly than
 //! tiles are computed, so what several products read is packed once ([`Packed`]), and what the backward pass will read is kept rounded.
@@ -23,6 +23,8 @@ mod operand;
 mod pack;
 mod product;
 mod strips;
+#[cfg(target_arch = "x86_64")]
+mod widened;
 
 use half::bf16;
 use instructions::Instructions;

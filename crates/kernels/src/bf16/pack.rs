@@ -1,7 +1,7 @@
 //! Rounds operands to bfloat16, in the order in which tiles read them.
 #![allow(unsafe_code)]
 
-use super::instructions::Instructions;
+use super::instructions::{Instructions, has_avx512_bf16};
 use super::operand::Operand;
 use super::strips::{Kept, LANES, Line, Packed, stride};
 use super::{avx2, avx512};
@@ -46,11 +46,11 @@ pub(super) unsafe fn pack_strips(
         let (count, kept) = (group.min(count - i * group), kept.map(|kept| kept.skip(i * group, 0)));
         // SAFETY: these rows lie inside `from`, and the caller guarantees the rest.
         unsafe {
-            match (by, from.skip(i * group, 0)) {
-                (Instructions::Avx512Bf16, Operand::F32(from)) => avx512::pack(to, from, count, depth, kept),
-                (Instructions::Avx512Bf16, Operand::Bf16(from)) => avx512::pack(to, from, count, depth, kept),
-                (Instructions::Avx2, Operand::F32(from)) => avx2::pack(to, from, count, depth, kept),
-                (Instructions::Avx2, Operand::Bf16(from)) => avx2::pack(to, from, count, depth, kept),
+            match (by_avx512(by), from.skip(i * group, 0)) {
+                (true, Operand::F32(from)) => avx512::pack(to, from, count, depth, kept),
+                (true, Operand::Bf16(from)) => avx512::pack(to, from, count, depth, kept),
+                (false, Operand::F32(from)) => avx2::pack(to, from, count, depth, kept),
+                (false, Operand::Bf16(from)) => avx2::pack(to, from, count, depth, kept),
             }
         }
     };
@@ -68,9 +68,18 @@ pub(super) unsafe fn pack_strips(
 pub(super) unsafe fn round(by: Instructions, from: &[f32], to: &mut [MaybeUninit<bf16>]) {
     // SAFETY: the caller guarantees it.
     unsafe {
-        match by {
-            Instructions::Avx512Bf16 => avx512::round(from, to),
-            Instructions::Avx2 => avx2::round(from, to),
+        match by_avx512(by) {
+            true => avx512::round(from, to),
+            false => avx2::round(from, to),
         }
+    }
+}
+
+/// Whether numbers are rounded with AVX512-BF16. Strips are the same either way.
+fn by_avx512(by: Instructions) -> bool {
+    match by {
+        Instructions::Avx512Bf16 => true,
+        Instructions::Avx512 => has_avx512_bf16(),
+        Instructions::Avx2 => false,
     }
 }

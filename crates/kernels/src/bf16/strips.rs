@@ -104,6 +104,17 @@ pub(super) fn steps(len: usize, step: usize) -> impl Iterator<Item = Range<usize
     (0..len).step_by(step).map(move |start| start..len.min(start + step))
 }
 
+/// Splits columns into tiles of at most `most` strips; returns the number of strips of each and its columns. 4 strips are 2 + 2, not 3 + 1:
+/// one strip alone would load more than it multiplies.
+pub(super) fn groups(columns: usize, most: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let strips = columns.div_ceil(LANES);
+    let groups = strips.div_ceil(most);
+    (0..groups).map(move |group| {
+        let (first, end) = (group * strips / groups, (group + 1) * strips / groups);
+        (end - first, first * LANES..columns.min(end * LANES))
+    })
+}
+
 /// Instruction set that makes lines of elements of type `T`.
 pub(super) trait Lines<T> {
     /// Makes a line of a matrix whose columns are contiguous: of two columns, or of one and zeros.

@@ -209,7 +209,17 @@ impl Experiment {
 
     /// Returns the JSON Schema of a configuration file, with the kinds that are registered in this process.
     pub fn schema() -> serde_json::Value {
-        schemars::schema_for!(Self).to_value()
+        let mut schema = schemars::schema_for!(Self).to_value();
+        // What a configuration has where it names none, in place of the defaults of the crates that the keys come from.
+        let TrainConfig { evaluate, checkpoint, .. } = usual_training();
+        for (kind, key, usual) in [
+            ("EvaluateConfig", "metrics", serde_json::json!(evaluate.metrics)),
+            ("CheckpointConfig", "metric", serde_json::json!(checkpoint.metric)),
+            ("TrainConfig", "evaluate", serde_json::json!(evaluate)),
+        ] {
+            schema["$defs"][kind]["properties"][key]["default"] = usual;
+        }
+        schema
     }
 
     /// Opens the device that this process trains on. With `device: auto`, each of several processes on one machine uses

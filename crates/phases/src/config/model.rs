@@ -49,7 +49,7 @@ pub struct ModelConfig {
     /// embedding, rounded once when they are loaded. `bf16` and `f16` take half of f32's bytes; what is trained, and
     /// biases, norms, positions and convolutions stay in f32. With `tasks` the whole backbone is frozen.
     pub frozen_dtype: FrozenDtype,
-    /// Adapter with `trainable: lora`, if it is a LoRA: short for `adapter: {type: lora, …}`.
+    /// Adapter with `trainable: lora`, if it is a LoRA: short for `adapter: {type: lora, …}`. By default it adapts `q_proj` and `v_proj`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
     /// Adapter with `trainable: lora`, of any registered type. A LoRA is recorded as `lora`.

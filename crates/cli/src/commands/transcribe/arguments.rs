@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// Precision of products: f32, tf32, bf16 or f16; `auto` is the one that the device is fastest with. bf16 takes a
-    /// quarter to a third less time on CPUs with AVX512-BF16, and may change a word
+    /// quarter to a third less time on AMD's CPUs since Zen 4, and may change a word
     #[arg(long, default_value = "f32", value_parser = one_of(PRECISIONS))]
     pub precision: Compute,
     /// Output format: `txt`, subtitles as `srt` or `vtt`, a table as `tsv`, `json` as openai-whisper writes it, or `jsonl`
