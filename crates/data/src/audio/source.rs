@@ -81,11 +81,11 @@ impl<'a> Source<'a> {
         // A Matroska file gives the length of its longest track. AAC without a container has no length: symphonia reckons one from
         // the first frames.
         let untold = guessed || format == "wave" && is_piped_wav(stored) || ["matroska", "aac"].contains(&format);
-        let told = match (per_tick, track.duration) {
+        let promised = match (per_tick, track.duration) {
             (Some(samples), Some(duration)) => Some((duration.get() as f64 * samples).round() as u64),
             _ => track.num_frames,
         };
-        let promised = told.filter(|_| !untold);
+        let promised = promised.filter(|_| !untold);
         let is_float = [CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE].contains(&codec.codec);
         let in_blocks = [CODEC_ID_ADPCM_MS, CODEC_ID_ADPCM_IMA_WAV].contains(&codec.codec);
         let (track, exact, trims) = (track.id, matches!(format, "wave" | "flac"), !guessed);

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
 /// Format of samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Format {
     /// Number of channels, from 1 to [`MOST_CHANNELS`].
     pub channels: usize,
@@ -15,7 +15,7 @@ pub(super) struct Format {
 }
 
 /// Encoding of one sample, by its number of bits.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Sample {
     Unsigned8,
     Signed16,
