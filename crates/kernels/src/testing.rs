@@ -1,17 +1,6 @@
 //! Helpers of this crate's tests.
 
-/// `n` values in [-1, 1], the same for the same seed.
-pub fn random(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..n)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
-        })
-        .collect()
-}
+pub use undertone_testing::random;
 
 /// Asserts that `actual` equals `expected` within `tolerance`, absolutely and relatively.
 pub fn assert_close(actual: &[f32], expected: &[f64], tolerance: f64) {

@@ -1,5 +1,7 @@
 //! Connectionist temporal classification (CTC; Graves et al., 2006): text from an encoder alone, without a decoder.
 
+#[cfg(feature = "cube")]
+use crate::device::Backing;
 use crate::linear::embedding;
 use crate::loss::{CrossEntropyOptions, cross_entropy, linear_cross_entropy};
 use crate::precision::lowered;
@@ -32,9 +34,43 @@ pub fn ctc_loss(logits: Tensor<3>, labels: &[Vec<i64>], lengths: &[usize], blank
     let counts = ints(labels.iter().map(|labels| labels.len() as i64).collect());
     let lengths = ints(lengths.iter().map(|length| (*length).clamp(1, time) as i64).collect());
     let log_p = log_softmax(host::f32(logits), 2).swap_dims(0, 1);
-    let losses = module::ctc_loss(log_p, targets, lengths, counts, blank);
+    let losses = path_losses(log_p, targets, lengths, counts, blank);
     let impossible = losses.clone().is_inf();
     sum(losses.mask_fill(impossible, 0.0))
+}
+
+/// Returns the loss of each row from log probabilities `[time, batch, classes]`, infinite where it has no path.
+fn path_losses(
+    log_p: Tensor<3>,
+    targets: Tensor<2, Int>,
+    lengths: Tensor<1, Int>,
+    counts: Tensor<1, Int>,
+    blank: usize,
+) -> Tensor<1> {
+    #[cfg(feature = "cube")]
+    if Backing::of(&log_p.device()).is_cube() {
+        return relative_path_losses(log_p, targets, lengths, counts, blank);
+    }
+    module::ctc_loss(log_p, targets, lengths, counts, blank)
+}
+
+/// The same for CubeCL's kernel, which takes a sum of log probabilities below -10,000 for impossible: 1,500 positions of 1,000 equally
+/// probable classes reach that. It is given how much less than its most probable class each class of a position has. The gradient of
+/// the logits is the same.
+#[cfg(feature = "cube")]
+fn relative_path_losses(
+    log_p: Tensor<3>,
+    targets: Tensor<2, Int>,
+    lengths: Tensor<1, Int>,
+    counts: Tensor<1, Int>,
+    blank: usize,
+) -> Tensor<1> {
+    let ([time, rows, _], device) = (log_p.dims(), log_p.device());
+    let highest = log_p.clone().detach().max_dim(2);
+    let losses = module::ctc_loss(log_p - highest.clone(), targets, lengths.clone(), counts, blank);
+    let position = Tensor::<1, Int>::arange(0..time as i64, &device).unsqueeze_dim::<2>(1).expand([time, rows]);
+    let is_padding = position.greater_equal(lengths.unsqueeze::<2>().expand([time, rows]));
+    losses - highest.reshape([time, rows]).mask_fill(is_padding, 0.0).sum_dim(0).reshape([rows])
 }
 
 /// Returns the CTC loss of the logits `x · weightᵀ + bias` against label sequences, summed over the rows, `[1]`, as [`ctc_loss`] of
@@ -114,8 +150,9 @@ fn ids(own: &[OwnClasses], blank: i64, device: &Device) -> Tensor<2, Int> {
 /// Returns the logits of each row's own classes, `[batch, time, classes]`, f32.
 fn own_logits(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, ids: Tensor<2, Int>) -> Tensor<3> {
     // A weight that is held in half precision comes as f32: both factors are, before they are lowered together.
-    let [x, weight] = [x, embedding(weight, ids.clone())].map(|factor| lowered(host::f32(factor)));
-    let logits = host::f32(matmul(x, weight.swap_dims(1, 2)));
+    // The sums are in f32, as those of all classes are.
+    let [x, weight] = [x, embedding(weight, ids.clone())].map(|factor| host::f32(lowered(host::f32(factor))));
+    let logits = matmul(x, weight.swap_dims(1, 2));
     match bias {
         Some(bias) => logits + host::f32(embedding(bias.unsqueeze_dim(1), ids)).swap_dims(1, 2),
         None => logits,
@@ -210,6 +247,23 @@ mod tests {
         let values: Vec<f32> = gradient.try_into_vec_as().expect("floats");
         assert!(values[..12].iter().all(|value| *value == 0.0), "{values:?}");
         assert!(values[12..].iter().any(|value| value.abs() > 1e-3), "{values:?}");
+    }
+
+    #[test]
+    fn a_long_row_of_many_classes_counts() {
+        let (time, classes) = (1500, 1000);
+        let x = Tensor::<3>::zeros([2, time, classes], &device().autodiff()).require_grad();
+        let lengths = [time, time - 100];
+        let loss = ctc_loss(x.clone(), &[vec![1], vec![2]], &lengths, 0);
+        // Each of the `n (n + 1) / 2` paths through `n` positions begins and ends the label elsewhere.
+        let of_row = |n: f64| n * (classes as f64).ln() - (n * (n + 1.0) / 2.0).ln();
+        let expected: f64 = lengths.iter().map(|n| of_row(*n as f64)).sum();
+        assert_close(loss.clone(), &[expected as f32], 1e-5 * expected as f32);
+        let gradient = x.grad(&loss.backward()).expect("a gradient");
+        let of_label = gradient.slice([0..1, 0..time, 1..2]).sum().into_scalar::<f32>();
+        // The label is expected at a third of the positions.
+        let expected = time as f32 / classes as f32 - (time as f32 + 2.0) / 3.0;
+        assert!((of_label - expected).abs() < 0.5, "{of_label} and {expected}");
     }
 
     proptest! {

@@ -126,9 +126,12 @@ pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
     let before = Before(COMPUTE.replace(compute), precision());
     // An inner call belongs to the outer one's time.
     let _casts = (before.0 != compute).then(Scope::begin);
-    if compute == Compute::Bf16 {
-        set_precision(Precision::Medium);
-    }
+    match (before.0, compute) {
+        (_, Compute::Bf16) => set_precision(Precision::Medium),
+        // The outer call has set it.
+        (Compute::Bf16, _) => set_precision(Precision::Highest),
+        _ => true,
+    };
     run()
 }
 
@@ -257,6 +260,11 @@ mod tests {
         autocast(Compute::F16, || {
             autocast(Compute::F32, || assert_eq!(product_type(&device()), DType::F32));
             assert_eq!(product_type(&device()), DType::F16);
+        });
+        assert_eq!(precision(), Precision::Highest);
+        autocast(Compute::Bf16, || {
+            autocast(Compute::F32, || assert_eq!(precision(), Precision::Highest));
+            assert_eq!(precision() == Precision::Medium, set_precision(Precision::Medium));
         });
         assert_eq!(precision(), Precision::Highest);
     }

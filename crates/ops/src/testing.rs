@@ -4,6 +4,7 @@ use crate::device::Backing;
 use crate::runs_ahead;
 use burn::tensor::{DType, Device, Tensor};
 use std::cell::Cell;
+pub use undertone_testing::random as pseudo_random;
 
 /// Device of the tests: Burn's default device, which `BURN_DEVICE` names (`flex`, `wgpu`, `cuda`, `tch`).
 pub fn device() -> Device {
@@ -16,19 +17,6 @@ pub fn assert_close<const D: usize>(actual: Tensor<D>, expected: &[f32], toleran
     for (i, (a, e)) in actual.iter().zip(expected).enumerate() {
         assert!((a - e).abs() <= tolerance, "at {i}: {a} is not {e} within {tolerance}");
     }
-}
-
-/// `n` values in [-1, 1], the same for the same seed.
-pub fn pseudo_random(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    (0..n)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
-        })
-        .collect()
 }
 
 /// Generator of a comparison's inputs.

@@ -1,4 +1,4 @@
-//! Shared test utilities: notes of skipped tests, and paths to files beside the repository.
+//! Shared test utilities: notes of skipped tests, paths to files beside the repository, and random numbers.
 //!
 //! A Rust test that finds at run time that it cannot run can only return, and then counts as passed. So it first calls
 //! [`skipped`], which adds a line to the file that [`FILE`] names; `cargo xtask test` and `cargo xtask ci` set that
@@ -39,6 +39,18 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     }
     skipped(format_args!("../shared/{path} is not at hand"));
     None
+}
+
+/// Returns `n` numbers in [-1, 1), the same for the same seed.
+pub fn random(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let value = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(value).collect()
 }
 
 /// A test that was skipped, wholly or in part.

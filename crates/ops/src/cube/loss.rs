@@ -57,6 +57,10 @@ fn class_loss(
             }
         } else {
             let class = usize::cast_from(target);
+            // No class, and negative numbers become large ones: the loss is infinite, which overflow makes where a shader has no such constant.
+            if unit == 0 && class >= classes {
+                losses[row] = (1000.0f32 * f32::cast_from(classes)).exp();
+            }
             let mut top = logits[first];
             let mut plain = 0.0f32;
             let mut at = unit;

@@ -6,9 +6,10 @@ use super::output_layer;
 use crate::graph::AnyFloat;
 use crate::host::{self, HostOp, floats, fused, like, numbers, quaternary, tensor};
 use crate::precision::lowered;
-use crate::{matmul, sum};
+use crate::product::matmul_as;
+use crate::sum;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{Device, Int, Tensor, activation::log_softmax};
+use burn::tensor::{DType, Device, Int, Tensor, activation::log_softmax};
 use std::ops::Range;
 use std::sync::Arc;
 use undertone_kernels::distillation::{Teacher, distilled};
@@ -137,7 +138,7 @@ fn step(
     let layer = host::restored(layer, states.dtype()).transpose();
     let of_rows = |logits: Tensor<2>, rows: Range<usize>| {
         let targets = targets.clone().slice_dim(0, rows.clone());
-        let of_teacher = host::f32(matmul(states.clone().slice_dim(0, rows), layer.clone()));
+        let of_teacher = matmul_as(states.clone().slice_dim(0, rows), layer.clone(), DType::F32);
         let diverging = divergence(logits.clone(), of_teacher, targets.clone(), options, temperature);
         let own = row_losses(logits, targets, options);
         divergences.push(diverging.losses.clone());

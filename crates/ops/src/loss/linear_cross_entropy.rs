@@ -17,8 +17,10 @@ use undertone_kernels::loss as kernels;
 /// # Shapes
 /// - `x`: `[rows, d_model]`; `weight`: `[classes, d_model]`; `bias`: `[classes]`; `targets`: `[rows]`
 ///
+/// A target that is neither ignored nor a class index gives an infinite loss on a GPU.
+///
 /// # Panics
-/// On the CPU, if a target that is not ignored is not a class index.
+/// On the CPU, for such a target.
 pub fn linear_cross_entropy(
     x: Tensor<2>,
     weight: Tensor<2>,

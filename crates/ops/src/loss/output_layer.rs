@@ -5,7 +5,8 @@ use crate::capacity::Capacity;
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host;
 use crate::linear::column_sums;
-use crate::{matmul, sum};
+use crate::product::matmul_as;
+use crate::sum;
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Tensor};
 use std::ops::Range;
@@ -92,7 +93,7 @@ impl OutputLayer {
     fn piece(&self, x: Tensor<2>, losses: impl FnOnce(Tensor<2>) -> RowLosses) -> (Tensor<1>, Gradients) {
         let [wants_x, wants_weight, wants_bias] = self.wanted;
         let dtype = x.dtype();
-        let mut logits = host::f32(matmul(x.clone(), self.weight.clone().transpose()));
+        let mut logits = matmul_as(x.clone(), self.weight.clone().transpose(), DType::F32);
         if let Some(bias) = &self.bias {
             logits = logits + host::f32(bias.clone()).unsqueeze();
         }
@@ -103,8 +104,8 @@ impl OutputLayer {
         let wide = dtype == DType::F16;
         let [x, to] = [x, self.weight.clone()].map(|factor| if wide { host::f32(factor) } else { factor });
         let gradient = if wide { gradient } else { host::restored(gradient, dtype) };
-        let weight = wants_weight.then(|| host::f32(matmul(gradient.clone().transpose(), x)));
-        let x = wants_x.then(|| host::f32(matmul(gradient, to)));
+        let weight = wants_weight.then(|| matmul_as(gradient.clone().transpose(), x, DType::F32));
+        let x = wants_x.then(|| matmul_as(gradient, to, DType::F32));
         (losses, Gradients { x, weight, bias })
     }
 }

@@ -78,7 +78,7 @@ mod kernel {
     /// Returns a product in the type of its factors.
     pub(crate) fn product<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, rounding: Rounding) -> Tensor<D> {
         let dtype = lhs.dtype();
-        if !lhs.device().is_autodiff() {
+        if !lhs.device().is_autodiff() && !rhs.device().is_autodiff() {
             return plain(lhs, rhs, dtype, rounding);
         }
         let inputs = [lhs.clone(), rhs.clone()].map(AnyFloat::from);
@@ -163,6 +163,9 @@ mod tests {
         assert_eq!(exact(empty, a.clone()).dims(), [0, 2]);
         let tracked = a.clone().autodiff().require_grad();
         let gradients = exact(a.clone().transpose().autodiff(), tracked.clone()).sum().backward();
+        assert_close(tracked.grad(&gradients).expect("a gradient"), &[3.0, 3.0, 7.0, 7.0, 11.0, 11.0], 0.0);
+        let tracked = a.clone().autodiff().require_grad();
+        let gradients = exact(a.transpose(), tracked.clone()).sum().backward();
         assert_close(tracked.grad(&gradients).expect("a gradient"), &[3.0, 3.0, 7.0, 7.0, 11.0, 11.0], 0.0);
     }
 }

@@ -423,14 +423,8 @@ fn leaf<const D: usize>(number: u64, shape: [usize; D], scale: f32, device: &Dev
 
 /// Numbers in [-scale, scale], the same on every device.
 pub fn plain<const D: usize>(number: u64, shape: [usize; D], scale: f32, device: &Device) -> Tensor<D> {
-    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let value = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0) * scale
-    };
-    let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+    let values = undertone_testing::random(shape.iter().product(), number).into_iter();
+    let values: Vec<f32> = values.map(|value| value * scale).collect();
     Tensor::<1>::from_floats(values.as_slice(), &device.clone().inner()).reshape(shape)
 }
 
