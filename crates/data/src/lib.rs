@@ -41,6 +41,8 @@ pub mod reader;
 pub mod records;
 mod shared;
 pub mod source;
+#[cfg(test)]
+mod testing;
 pub mod text;
 
 pub use undertone_registry::options;

@@ -101,7 +101,7 @@ fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
             };
             before = Some(begins);
         }
-        Ok(frames as f64 / f64::from(source.rate))
+        Ok(frames.saturating_sub(source.delay) as f64 / f64::from(source.rate))
     })
 }
 

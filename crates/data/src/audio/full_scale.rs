@@ -16,8 +16,9 @@ pub struct FloatRange {
 /// that store integers as floats write values of up to 32,768 and further; these are divided by the full scale of the
 /// integers.
 ///
-/// The first second decides the divisor; a later sample that is too large for it selects a larger divisor from there
-/// on. So a stream, whose later samples are not known, gives the same result as a file.
+/// The first second decides the divisor: there, samples above 1 that are all whole numbers are quiet integers of 16
+/// bits, and no loud floats. A later sample that is too large for the divisor selects a larger one from there on. So a
+/// stream, whose later samples are not known, gives the same result as a file.
 pub(super) struct FullScale {
     path: PathBuf,
     /// Divisor; none in the first second.
@@ -55,8 +56,11 @@ impl FullScale {
     pub fn finish(&mut self) -> Vec<f32> {
         let held = std::mem::take(&mut self.held);
         if self.divisor.is_none() {
-            let first = held.iter().take(self.ahead).fold(0.0, |most: f32, sample| most.max(sample.abs()));
-            self.divide_by(full_scale_of(first));
+            let first = &held[..self.ahead.min(held.len())];
+            let peak = first.iter().fold(0.0, |most: f32, sample| most.max(sample.abs()));
+            // The mean of two channels may be a half.
+            let are_integers = peak > 1.0 && first.iter().all(|sample| (2.0 * sample).fract() == 0.0);
+            self.divide_by(full_scale_of(peak).max(if are_integers { FULL_SCALES[1] } else { 1.0 }));
         }
         self.divided(held)
     }
@@ -122,6 +126,16 @@ mod tests {
             );
         }
         assert!(scaled(&[], 1).0.is_empty());
+    }
+
+    #[test]
+    fn quiet_integers_are_no_loud_floats() {
+        let samples = [4.0, -3.0, 0.0, 2.5, 4.0, 0.0, 0.0, 1.0, -4.0, 0.0, 9000.0];
+        let (found, range) = scaled(&samples, 3);
+        assert_eq!(range.full_scale, 32_768.0);
+        assert!(found.iter().zip(samples).all(|(found, sample)| *found == sample / 32_768.0), "{found:?}");
+        // A square wave at full scale.
+        assert_eq!(scaled(&[1.0, -1.0, 1.0, -1.0], 2).1.full_scale, 1.0);
     }
 
     #[test]

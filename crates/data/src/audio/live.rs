@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn fixture(name: &str) -> Vec<u8> {
-        std::fs::read(format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))).expect("a fixture")
+        std::fs::read(crate::testing::fixture(name)).expect("a fixture")
     }
 
     /// Returns a byte at a time, as a slow pipe does.

@@ -23,8 +23,9 @@ pub(super) struct OpusDecoder {
 const RATE: u32 = 48_000;
 /// Samples of the longest packet, 120 ms.
 const LONGEST: usize = RATE as usize * 120 / 1000;
-/// Places in the header of RFC 7845: gain in 1/256 dB, and the family of channel mappings. Streams of family 0 have one or
+/// Places in the header of RFC 7845: number of samples before the recording, gain in 1/256 dB, and the family of channel mappings. Streams of family 0 have one or
 /// two channels and are not divided into several.
+const PRE_SKIP: std::ops::Range<usize> = 10..12;
 const GAIN: std::ops::Range<usize> = 16..18;
 const FAMILY: usize = 18;
 
@@ -35,7 +36,7 @@ impl OpusDecoder {
     /// If the track has more than two channels.
     pub fn new(parameters: &AudioCodecParameters, trims: bool) -> Result<Self> {
         let unsupported = Error::Unsupported("Opus with more than two channels");
-        let header = parameters.extra_data.as_deref().filter(|header| header.starts_with(b"OpusHead"));
+        let header = header(parameters);
         let layout = parameters.channels.clone().ok_or(Error::Unsupported("Opus without a number of channels"))?;
         let kind = match layout.count() {
             1 => OpusChannels::Mono,
@@ -53,6 +54,16 @@ impl OpusDecoder {
         let interleaved = vec![0.0; LONGEST * channels];
         Ok(Self { decoder, layout: kind, gain, parameters: parameters.clone(), channels, trims, interleaved, buffer })
     }
+}
+
+/// Returns the number of samples that the encoder puts before the recording, at 48 kHz.
+pub(super) fn pre_skip(parameters: &AudioCodecParameters) -> u64 {
+    let bytes = header(parameters).and_then(|header| header.get(PRE_SKIP)).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, |bytes| u64::from(u16::from_le_bytes(bytes)))
+}
+
+fn header(parameters: &AudioCodecParameters) -> Option<&[u8]> {
+    parameters.extra_data.as_deref().filter(|header| header.starts_with(b"OpusHead"))
 }
 
 /// Returns a decoder as at the beginning of a stream.

@@ -16,7 +16,7 @@ use symphonia::core::packet::Packet;
 use symphonia::core::units::Timestamp;
 
 use super::container::{Container, TELLING, is_text};
-use super::opus::OpusDecoder;
+use super::opus::{OpusDecoder, pre_skip};
 use super::wav::is_placeholder;
 use super::{AudioError, Stored};
 
@@ -33,7 +33,11 @@ pub(super) struct Source<'a> {
     pub rate: u32,
     /// Number of samples in a tick of the packets' times, if it is not 1: in videos.
     pub per_tick: Option<f64>,
-    /// Number of samples per channel according to the header, if it can be trusted.
+    /// Number of samples that the encoder puts before the recording, and the decoder does not drop: of Opus.
+    pub delay: u64,
+    /// Number of those that are still to be dropped.
+    delayed: u64,
+    /// Number of samples per channel according to the header, without the delay, if it can be trusted.
     pub promised: Option<u64>,
     /// Whether packets decode independently and contain exactly the declared number of samples: WAV and FLAC.
     pub exact: bool,
@@ -85,18 +89,36 @@ impl<'a> Source<'a> {
             (Some(samples), Some(duration)) => Some((duration.get() as f64 * samples).round() as u64),
             _ => track.num_frames,
         };
-        let promised = promised.filter(|_| !untold);
+        let delay = if codec.codec == CODEC_ID_OPUS { pre_skip(codec) } else { 0 };
+        let promised = promised.filter(|_| !untold).map(|promised| promised.saturating_sub(delay));
         let is_float = [CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE].contains(&codec.codec);
         let in_blocks = [CODEC_ID_ADPCM_MS, CODEC_ID_ADPCM_IMA_WAV].contains(&codec.codec);
         let (track, exact, trims) = (track.id, matches!(format, "wave" | "flac"), !guessed);
         let interleaved = Vec::new();
         let seeks = !in_blocks && per_tick.is_none();
-        Ok(Self { path, reader, decoder, track, rate, per_tick, promised, exact, seeks, is_float, trims, interleaved })
+        Ok(Self {
+            path,
+            reader,
+            decoder,
+            track,
+            rate,
+            per_tick,
+            delay,
+            delayed: delay,
+            promised,
+            exact,
+            seeks,
+            is_float,
+            trims,
+            interleaved,
+        })
     }
 
     /// Seeks to sample `first` or to a sample before it. Returns the position, with the samples that were decoded on
     /// the way. Returns `None` if the audio can only be read from its beginning, for which it must be opened again.
     pub fn seek(&mut self, first: u64) -> Result<Option<(u64, Vec<f32>)>, AudioError> {
+        // Packets count the delay, too.
+        let first = first + self.delay;
         let preroll = if self.exact { 0 } else { (PREROLL * f64::from(self.rate)) as u64 };
         let target = first.saturating_sub(preroll);
         let Some(ts) = i64::try_from(target).ok().filter(|&ts| ts > 0) else { return Ok(Some((0, Vec::new()))) };
@@ -108,7 +130,13 @@ impl<'a> Source<'a> {
             Ok(seeked) => {
                 self.decoder.reset();
                 let position = u64::try_from(seeked.actual_ts.get()).unwrap_or(0);
-                if self.exact { Ok(Some((position.min(first), Vec::new()))) } else { Ok(self.preroll(first)) }
+                if self.exact {
+                    return Ok(Some((position.min(first), Vec::new())));
+                }
+                self.delayed = 0;
+                // None of the packets before the preroll is wanted, so that the position is beyond the delay.
+                let found = self.preroll(first);
+                Ok(found.and_then(|(position, samples)| Some((position.checked_sub(self.delay)?, samples))))
             }
             Err(error) if self.exact => {
                 let at = first as f64 / f64::from(self.rate);
@@ -164,6 +192,9 @@ impl<'a> Source<'a> {
         match self.decoder.decode(&packet) {
             Ok(buffer) => {
                 mix_down(&buffer, &mut self.interleaved, samples);
+                let dropped = samples.len().min(usize::try_from(self.delayed).unwrap_or(usize::MAX));
+                samples.drain(..dropped);
+                self.delayed -= dropped as u64;
                 Ok(true)
             }
             // The end of the file truncated a packet.

@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
+use crate::testing::{fixture, worst};
 
 fn sine(hz: f64, rate: u32, seconds: f64) -> Vec<f32> {
     let n = (seconds * f64::from(rate)).round() as usize;
@@ -25,11 +22,6 @@ fn float_wav(dir: &TempDir, name: &str, rate: u32, channels: u16, samples: &[f32
     samples.iter().for_each(|&sample| writer.write_sample(sample).unwrap());
     writer.finalize().unwrap();
     path
-}
-
-fn worst(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]
@@ -387,6 +379,22 @@ fn videos_and_what_phones_record_are_read() {
     }
     let error = load(&fixture("silent.mp4")).unwrap_err().to_string();
     assert!(error.contains("silent.mp4") && error.contains("no audio track"), "{error}");
+}
+
+#[test]
+fn what_an_opus_encoder_puts_before_the_recording_is_dropped() {
+    let tone = load(&fixture("tone.wav")).unwrap();
+    for name in ["tone.opus", "tone_speech.opus", "tone.webm"] {
+        let stored = Stored::file(&fixture(name));
+        let found = stored.load(None, None).unwrap();
+        let likeness = |shift: usize| tone.iter().zip(&found[shift..]).map(|(a, b)| a * b).sum::<f32>();
+        // A period of the tone is 36 samples; the encoder puts 104 before it.
+        let best = (0..18).max_by(|a, b| likeness(*a).total_cmp(&likeness(*b)));
+        assert!(best.is_some_and(|shift| shift <= 2), "{name} begins {best:?} samples late");
+        if name != "tone.webm" {
+            assert!(found.len().abs_diff(tone.len()) <= 2, "{name}: {} of {}", found.len(), tone.len());
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Settings for the augmentation of training samples. A pair of numbers is a range: each sample draws its own value
 //! from it, uniformly.
 
+use crate::bounds::{self, BoundsError, range};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -178,17 +179,17 @@ impl AugmentConfig {
     /// Returns an error that names the invalid key.
     pub fn validate(&self) -> Result<(), AugmentError> {
         let Self { speed, reverb, noise, effects, volume, spec_augment: spec, text } = self;
-        probability("speed.p", speed.p)?;
+        share("speed.p", speed.p)?;
         range("speed.range", speed.range, 0.5, 2.0)?;
-        probability("volume.p", volume.p)?;
+        share("volume.p", volume.p)?;
         range("volume.db", volume.db, -60.0, 60.0)?;
-        probability("noise.p", noise.p)?;
+        share("noise.p", noise.p)?;
         range("noise.snr_db", noise.snr_db, -40.0, 100.0)?;
         paths("noise.path", noise.path.as_ref())?;
         if noise.kind.is_some() && noise.path.is_some() {
             return Err(AugmentError::KindAndPath);
         }
-        probability("reverb.p", reverb.p)?;
+        share("reverb.p", reverb.p)?;
         paths("reverb.path", reverb.path.as_ref())?;
         range("reverb.rt60_s", reverb.rt60_s, 0.05, 5.0)?;
         range("reverb.direct_db", reverb.direct_db, -20.0, 60.0)?;
@@ -199,8 +200,8 @@ impl AugmentConfig {
         }
         effects.open()?;
         spec.validate()?;
-        probability("text.lowercase", text.lowercase)?;
-        probability("text.strip_punctuation", text.strip_punctuation)
+        share("text.lowercase", text.lowercase)?;
+        Ok(share("text.strip_punctuation", text.strip_punctuation)?)
     }
 
     /// Returns whether any effect can change a clip's audio; if so, its features cannot come from a cache.
@@ -212,8 +213,8 @@ impl AugmentConfig {
 
 impl SpecAugmentConfig {
     fn validate(&self) -> Result<(), AugmentError> {
-        probability("spec_augment.p", self.p)?;
-        probability("spec_augment.time_share", self.time_share)?;
+        share("spec_augment.p", self.p)?;
+        share("spec_augment.time_share", self.time_share)?;
         count("spec_augment.time_masks", self.time_masks, 0, 100)?;
         count("spec_augment.time_width", self.time_width, 1, 3000)?;
         count("spec_augment.freq_masks", self.freq_masks, 0, 100)?;
@@ -225,19 +226,12 @@ impl SpecAugmentConfig {
     }
 }
 
-// The checks are written so that a NaN fails them.
-
-fn range(key: &'static str, [low, high]: Range, least: f32, most: f32) -> Result<(), AugmentError> {
-    let fits = least <= low && low <= high && high <= most;
-    if fits { Ok(()) } else { Err(AugmentError::Range { key, low, high, least, most }) }
+fn share(key: &'static str, value: f32) -> Result<(), BoundsError> {
+    bounds::number(key, value, 0.0, 1.0)
 }
 
-fn count(key: &'static str, value: usize, least: usize, most: usize) -> Result<(), AugmentError> {
-    if (least..=most).contains(&value) { Ok(()) } else { Err(AugmentError::Count { key, value, least, most }) }
-}
-
-fn probability(key: &'static str, value: f32) -> Result<(), AugmentError> {
-    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(AugmentError::Share { key, value }) }
+fn count(key: &'static str, value: usize, least: u16, most: u16) -> Result<(), BoundsError> {
+    bounds::number(key, value as f32, least.into(), most.into())
 }
 
 fn paths(key: &'static str, paths: Option<&Paths>) -> Result<(), AugmentError> {

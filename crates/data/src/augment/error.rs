@@ -1,45 +1,15 @@
 use std::path::PathBuf;
 
 use crate::audio::AudioError;
+use crate::bounds::BoundsError;
 use crate::options::OptionsError;
 
 /// Error of an augmentation that cannot be set up; keys are given relative to `augment`.
 #[derive(Debug, thiserror::Error)]
 pub enum AugmentError {
-    /// A range is out of bounds, reversed or not a number.
-    #[error("augment.{key} is [{low}, {high}]: give two numbers from {least} to {most}, the smaller one first")]
-    Range {
-        /// The key.
-        key: &'static str,
-        /// Lower end, as given.
-        low: f32,
-        /// Upper end, as given.
-        high: f32,
-        /// Smallest value accepted.
-        least: f32,
-        /// Largest value accepted.
-        most: f32,
-    },
-    /// A whole number is out of bounds.
-    #[error("augment.{key} is {value}: give a whole number from {least} to {most}")]
-    Count {
-        /// The key.
-        key: &'static str,
-        /// Value given.
-        value: usize,
-        /// Smallest value accepted.
-        least: usize,
-        /// Largest value accepted.
-        most: usize,
-    },
-    /// A probability or a share is not between 0 and 1.
-    #[error("augment.{key} is {value}: give a number from 0 (never, nothing) to 1 (always, all)")]
-    Share {
-        /// The key.
-        key: &'static str,
-        /// Value given.
-        value: f32,
-    },
+    /// A number is out of bounds.
+    #[error("augment.{0}")]
+    Bounds(#[from] BoundsError),
     /// Both generated and recorded noise are configured.
     #[error(
         "augment.noise has both a kind and a path: leave out kind for recorded noise, or path for noise of that kind"

@@ -67,10 +67,13 @@ impl Clips {
         let clips = read(config, layout::files(config)?, Vec::new(), |problem| {
             problems.push(problem);
             Ok(())
-        })?;
-        match clips.is_empty() {
-            true => Err(problems.swap_remove(0)),
-            false => Ok((clips, problems)),
+        });
+        match clips {
+            Ok(clips) if !clips.is_empty() => Ok((clips, problems)),
+            Err(ClipsError::Records(RecordsError::Empty { .. })) | Ok(_) if !problems.is_empty() => {
+                Err(problems.swap_remove(0))
+            }
+            clips => Ok((clips?, problems)),
         }
     }
 
@@ -92,8 +95,9 @@ fn read(
     config: &RecordsConfig,
     lists: Vec<(Format, PathBuf)>,
     shards: Vec<Arc<dyn Remote>>,
-    mut on_problem: impl FnMut(ClipsError) -> Result<(), ClipsError>,
+    on_problem: impl FnMut(ClipsError) -> Result<(), ClipsError>,
 ) -> Result<Clips, ClipsError> {
+    let on_problem = RefCell::new(on_problem);
     let task = clip::task(config);
     let mut files = Files::default();
     for shard in &shards {
@@ -102,17 +106,24 @@ fn read(
     let remotes = shards.into_iter().map(|shard| (PathBuf::from(shard.name()), shard)).collect();
     let opened = RefCell::new(Opened { remotes, ..Opened::default() });
     let rows = lists.into_iter().flat_map(|(format, path)| {
-        let rows = list_rows(&task, format, path.into(), &opened);
-        rows.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+        let (rows, is_open) = match list_rows(&task, format, path.into(), &opened) {
+            Ok(rows) => (rows, true),
+            Err(error) => (Box::new(std::iter::once(Err(error))) as Rows, false),
+        };
+        rows.map(move |row| (row, is_open))
     });
     // Pieces that are cut from one file are identified by that file, which a share does not divide.
     let recording = |row: &Row| match opened.borrow().holders.get(&*row.origin.path) {
         Some(Holder::Folders(_)) if config.share.is_some() => clip::audio_path(&task, row).ok(),
         _ => None,
     };
-    let rows = (1..).zip(rows).map(|(number, row)| {
-        let row = row?;
-        Ok(Row { number, recording: recording(&row), ..row })
+    let rows = (1..).zip(rows).filter_map(|(number, (row, is_open))| match row {
+        Ok(row) => Some(Ok(Row { number, recording: recording(&row), ..row })),
+        // The lines after it can be read.
+        Err(problem @ (RecordsError::Malformed { .. } | RecordsError::Encoding { .. })) if is_open => {
+            on_problem.borrow_mut()(problem.into()).err().map(Err)
+        }
+        Err(problem) => Some(Err(problem.into())),
     });
 
     let clips = task.select(rows, |row| {
@@ -121,7 +132,7 @@ fn read(
         let holder = holder.unwrap_or_else(|| Holder::Folders(Rc::new([])));
         let clip = source(&task, row, &holder, &mut files)
             .and_then(|(name, source)| Ok(clip::read(&task, row, name, source)?));
-        clip.map(Some).or_else(|problem| on_problem(problem).map(|()| None))
+        clip.map(Some).or_else(|problem| on_problem.borrow_mut()(problem).map(|()| None))
     })?;
     let clips: Vec<Clip> = clips.into_iter().flatten().collect();
     let shards = opened.into_inner().shards;

@@ -1,21 +1,11 @@
-use std::path::{Path, PathBuf};
-
 use super::*;
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
+use crate::testing::{fixture, worst};
 
 /// The values of a two-dimensional little-endian f32 `.npy`: ten bytes, a header of the length they end with, data.
 fn npy(name: &str) -> Vec<f32> {
     let bytes = std::fs::read(fixture(name)).unwrap();
     let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     bytes[start..].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-}
-
-fn worst(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 fn noise(n: usize, seed: u32) -> Vec<f32> {

@@ -31,7 +31,7 @@ impl TaskFields<'_> {
     /// numbered from 1.
     pub fn select<T, E: From<RecordsError>>(
         &self,
-        rows: impl Iterator<Item = Result<Row, RecordsError>>,
+        rows: impl Iterator<Item = Result<Row, E>>,
         mut record: impl FnMut(&Row) -> Result<T, E>,
     ) -> Result<Vec<T>, E> {
         let config = self.config;

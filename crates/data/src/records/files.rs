@@ -34,7 +34,7 @@ pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> R
     let config = task.config;
     match (format, &config.target_path) {
         (Format::Csv, _) if !task.aliases.is_empty() && has_pipes(task, &path)? => pipes(task, path),
-        (Format::Json, _) if config.format == Format::Auto && is_jsonl(&path)? => jsonl(path),
+        (Format::Json, _) if config.format == Format::Auto && is_jsonl(task, &path)? => jsonl(path),
         (Format::Jsonl, _) => jsonl(path),
         (Format::Json, _) => json(path),
         (Format::Csv, _) if has_semicolons(task, &path)? => table(task, path, b';'),
@@ -49,11 +49,14 @@ pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> R
 }
 
 /// Returns whether a file begins with one complete object per line, rather than with one object on many lines or an
-/// array.
-fn is_jsonl(path: &Arc<Path>) -> Result<bool, RecordsError> {
+/// array. A single line is one if its object is a record.
+fn is_jsonl(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
     let mut lines = lines(path)?.filter(|line| !is_blank(line));
-    let Some((_, first)) = lines.next().transpose()? else { return Ok(false) };
-    Ok(serde_json::from_str::<serde_json::Map<_, _>>(&first).is_ok() && lines.next().is_some())
+    let Some((number, first)) = lines.next().transpose()? else { return Ok(false) };
+    let Ok(fields) = serde_json::from_str::<serde_json::Map<_, _>>(&first) else { return Ok(false) };
+    let row = Row::new(Origin::line(path, number), Content::Fields(fields));
+    let is_record = || task.required.iter().all(|field| row.get(&task.column(&row, field)).is_some());
+    Ok(lines.next().is_some() || is_record())
 }
 
 fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {

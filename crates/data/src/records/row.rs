@@ -59,13 +59,15 @@ impl Row {
         Self { origin, number: 0, recording: None, file: None, repeated: Vec::new(), content }
     }
 
-    /// Returns the value of a column, if the row has it.
+    /// Returns the value of a column, if the row has it. Upper and lower case of a name do not matter.
     pub fn get(&self, column: &Column) -> Option<&Value> {
         match (&self.content, column) {
-            (Content::Fields(fields), Column::Name(path)) => descend(fields, path),
+            (Content::Fields(fields), Column::Name(path)) => {
+                descend(fields, path).or_else(|| fields.get(self.key(path)?))
+            }
             (Content::Cells { header, cells }, Column::Name(name)) => {
-                let at = header.as_ref()?.iter().position(|column| column == name)?;
-                cells.get(at)
+                let key = self.key(name)?;
+                cells.get(header.as_ref()?.iter().position(|column| column == key)?)
             }
             (Content::Cells { cells, .. } | Content::Sentence(cells), Column::Number(at)) => cells.get(*at),
             (Content::Fields(_), Column::Number(_)) | (Content::Sentence(_), Column::Name(_)) | (_, Column::Absent) => {

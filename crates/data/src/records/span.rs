@@ -46,6 +46,9 @@ impl SpanRecord {
         };
         task.read(|row| {
             let value = task.required(row, "answers")?;
+            // A table has them as text.
+            let parsed = value.as_str().and_then(|text| serde_json::from_str(text).ok());
+            let value = parsed.as_ref().unwrap_or(value);
             let answers = answers(value).ok_or_else(|| {
                 let needs = "an object with equally many `text` and `answer_start`, or a list of such";
                 task.mistyped(row, "answers", value, needs)

@@ -5,7 +5,7 @@ use super::listen::{Sound, is_crowded, listen};
 use super::place::{CheckOptions, Look, Place};
 use super::report::{Long, ProblemKind, Severity, SourceCheck, Spread, Unspellable};
 use crate::backbone::SpeechBackbone;
-use crate::speech::{Piece, Spoken, Tokens, divided, lengths};
+use crate::speech::{Piece, Spoken, Tokens, divided, lengths, most_samples};
 use crate::{Experiment, LongAudio, SourceConfig, SpeechDataset, SpeechError, SpeechSample, Synthesised};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
@@ -112,8 +112,10 @@ impl<'a> Speech<'a> {
         }
         // Clips that are longer than their header says.
         let whole = division.pieces.iter().filter(|piece| piece.part.is_none()).map(|piece| piece.clip);
-        let longer: Vec<(usize, Sound)> =
-            whole.filter_map(|clip| Some((clip, sounds[clip]?))).filter(|(_, sound)| sound.samples > window).collect();
+        let longer: Vec<(usize, Sound)> = whole
+            .filter_map(|clip| Some((clip, sounds[clip]?)))
+            .filter(|(_, sound)| sound.samples > most_samples(window))
+            .collect();
         let severity = self.bad_audio(look.place, longer.len(), clips.len());
         let named = longer.iter().map(|(clip, sound)| format!("`{}` ({:.3} s)", name(*clip), sound.seconds()));
         look.add(severity, ProblemKind::TooLong, clips.len(), named);

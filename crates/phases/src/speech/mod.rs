@@ -17,7 +17,7 @@ mod tokens;
 
 pub use error::{Listed, SpeechError};
 pub(crate) use lengths::lengths;
-pub(crate) use pieces::{Piece, divided};
+pub(crate) use pieces::{Piece, divided, most_samples};
 pub use sample::{SampleAudio, SampleFacts, SpeechSample};
 pub(crate) use state_cache::StateCache;
 pub(crate) use tokens::{Spoken, Tokens};

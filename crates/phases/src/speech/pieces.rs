@@ -5,6 +5,15 @@ use undertone_data::clips::Clips;
 use undertone_data::cut::{SegmentError, TimedText, group};
 use undertone_data::loader::SampleError;
 
+/// Audio beyond the window that a recording may have, in seconds. It is left out: encoders of lossy formats add as much silence at both
+/// ends, and times are rounded.
+const EXCESS: f64 = 0.1;
+
+/// Returns the maximum number of samples of a recording for a window.
+pub(crate) fn most_samples(window: usize) -> usize {
+    window + (EXCESS * f64::from(SAMPLE_RATE)) as usize
+}
+
 /// A clip, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Piece {
@@ -56,7 +65,7 @@ pub(crate) fn divided(clips: &Clips, window: f64, seconds: &[Option<f64>]) -> Di
     let mut division = Division { pieces: Vec::with_capacity(clips.len()), long: Vec::new(), unusable: Vec::new() };
     for (index, seconds) in seconds.iter().copied().enumerate() {
         let clip = clips.clip(index);
-        let fits = seconds.is_some_and(|seconds| seconds <= window + 1.0 / f64::from(SAMPLE_RATE));
+        let fits = seconds.is_some_and(|seconds| seconds <= window + EXCESS);
         if !clip.segments.is_empty() && !fits {
             let groups = match group(&clip.segments, window) {
                 Ok(groups) => groups,

@@ -4,7 +4,7 @@ use super::align::{Aligner, Listener};
 use super::error::{Listed, SpeechError, too_long};
 use super::lengths::{aloud, lengths};
 use super::pack::{GAP, Room, packed};
-use super::pieces::{Piece, divided};
+use super::pieces::{Piece, divided, most_samples};
 use super::sample::{SampleAudio, SpeechSample};
 use super::state_cache::StateCache;
 use super::tokens::{Spoken, Tokens};
@@ -154,8 +154,11 @@ impl Recordings {
         }
         let first = &self.pieces[range.start];
         let Treatment { timestamps, previous_text, window, .. } = self.treatment;
-        if whole.audio.samples() > window {
+        if whole.audio.samples() > most_samples(window) {
             return Err(too_long(&name, whole.audio.samples(), window).into());
+        }
+        if let SampleAudio::Audio(audio) = &mut whole.audio {
+            audio.truncate(window);
         }
         let previous = first.follows.then(|| self.pieces[range.start - 1].text.as_str());
         let encoded = |whole: &Part| {

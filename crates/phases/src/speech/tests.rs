@@ -356,13 +356,32 @@ fn nothing_follows_a_long_recording_that_is_still_to_be_cut() {
 }
 
 #[test]
+fn what_an_encoder_adds_beyond_the_window_is_left_out() {
+    for what in [None, Some(CacheWhat::Audio), Some(CacheWhat::Features)] {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut experiment = Experiment::default();
+        if let Some(what) = what {
+            experiment.data.cache = CacheConfig::of(what, Some(place.path().to_owned()));
+        }
+        for (tenths, is_refused) in [(20, false), (21, false), (22, true)] {
+            let (_dir, source) = recordings(&[("a.wav", tenths)], r#"{"audio": "a.wav", "text": "E"}"#);
+            let found = dataset(&experiment, &source).map(|dataset| dataset.get(0, 0).expect("a sample"));
+            assert_eq!(found.is_err(), is_refused, "{what:?}, {tenths} tenths: {:?}", found.err());
+            let samples = found.map_or(0, |sample| sample.audio.samples());
+            assert!(samples <= 33_760 && (what == Some(CacheWhat::Features) || samples <= 32_000), "{samples}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_used_is_left_out_where_that_is_allowed() {
     // A recording that is longer than the window, one that is missing, and segments that are longer than the window.
     let long = r#"{"audio": "long.wav", "text": "K"}"#;
     let missing = r#"{"audio": "missing.wav", "text": "K"}"#;
     let segments = r#"{"audio": "long.wav", "segments": [{"start": 0, "end": 3, "text": "K"}]}"#;
     let good = "{\"audio\": \"a.wav\", \"text\": \"E\"}\n{\"audio\": \"b.wav\", \"text\": \"T\"}\n";
-    for (bad, named) in [(long, "long.wav"), (missing, "missing.wav"), (segments, "long.wav")] {
+    let broken = r#"{"audio": "a.wav", "#;
+    for (bad, named) in [(long, "long.wav"), (missing, "missing.wav"), (segments, "long.wav"), (broken, "line 3")] {
         let (_dir, source) = recordings(&[("a.wav", 10), ("b.wav", 15), ("long.wav", 30)], &format!("{good}{bad}"));
         let mut experiment = Experiment::default();
         let refused = dataset(&experiment, &source).err().expect(bad).to_string();
