@@ -56,6 +56,8 @@ pub(crate) struct Answer {
 /// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
+    #[error("{0} does not give parts of files")]
+    NoParts(String),
     #[error("{host} answered {status}{}", way_out(*.status, *.with_token))]
     Status { host: String, status: StatusCode, with_token: bool, retry_after: Option<Duration> },
     #[error("{host}: {error}")]
@@ -175,8 +177,7 @@ impl Client {
         let answer = answer.expect(&[StatusCode::PARTIAL_CONTENT, StatusCode::OK], self)?;
         let whole = answer.status == StatusCode::OK;
         if whole && start > 0 {
-            let reason = format!("{} does not give parts of files", host(&answer.from));
-            return Err(HttpError::Unfit(reason));
+            return Err(HttpError::NoParts(host(&answer.from)));
         }
         let fits = whole || (answer.total() == Some(entity.size) && answer.start() == Some(start));
         if !fits || answer.etag.as_ref().is_some_and(|etag| *etag != entity.etag) {
@@ -277,7 +278,7 @@ impl HttpError {
         match self {
             Self::Status { status, .. } => status.is_server_error() || matches!(status.as_u16(), 408 | 429),
             Self::Transport { .. } | Self::Broken(_) => true,
-            Self::Unfit(_) | Self::Disk(_) => false,
+            Self::NoParts(_) | Self::Unfit(_) | Self::Disk(_) => false,
         }
     }
 }

@@ -21,6 +21,11 @@ pub struct Hub {
     pub attempts: u32,
 }
 
+/// Whether Hugging Face's own libraries take the value of a variable for true.
+fn is_true(value: &str) -> bool {
+    ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str())
+}
+
 impl Hub {
     /// Default number of attempts, with 8 s of waiting in total unless the Hub asks for longer waits.
     pub const ATTEMPTS: u32 = 6;
@@ -36,7 +41,7 @@ impl Hub {
         Self {
             cache: variable("HF_HUB_CACHE").map_or_else(|| home.path().clone(), PathBuf::from),
             endpoint: variable("HF_ENDPOINT"),
-            offline: variable("HF_HUB_OFFLINE").is_some_and(|v| !matches!(v.as_str(), "0" | "false")),
+            offline: variable("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value)),
             token: token.as_deref().and_then(Token::new),
             attempts: Self::ATTEMPTS,
         }
@@ -46,5 +51,16 @@ impl Hub {
     pub(crate) fn snapshot(&self, kind: RepoType, name: &str, revision: &str) -> Result<Snapshot, HttpError> {
         let client = Client::new(self.endpoint.as_deref().unwrap_or(ENDPOINT), self.token.clone(), self.attempts)?;
         Snapshot::list(client, &Cache::new(self.cache.clone()), kind, name, revision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_true_where_python_takes_it_for_that() {
+        assert!(["1", "ON", "yes", "True"].into_iter().all(is_true));
+        assert!(!["0", "False", "no", "off", "2"].into_iter().any(is_true));
     }
 }

@@ -1,4 +1,5 @@
 use crate::error::HubError;
+use crate::http::HttpError;
 use crate::hub::Hub;
 use crate::snapshot::{Snapshot, repository};
 use hf_hub::{Cache, RepoType};
@@ -25,7 +26,8 @@ const WEIGHTS: [[&str; 4]; 2] = [
 ];
 
 impl Hub {
-    /// Returns the folder of `model` in the cache; missing files are downloaded.
+    /// Returns the folder of `model` in the cache; missing files are downloaded. What was downloaded before is used where the Hub cannot be
+    /// reached.
     ///
     /// # Errors
     /// The error names the file that could not be fetched.
@@ -35,21 +37,36 @@ impl Hub {
             let (model, file) = (model.to_owned(), file.to_owned());
             HubError::Model { model, file, reason }
         };
-        let config = if self.offline {
-            let repo = repository(RepoType::Model, model, revision);
-            let repo = repo.map_err(|e| failed(BESIDE_WEIGHTS[0], e.to_string()))?;
-            let cached = Cache::new(self.cache.clone()).repo(repo).get(BESIDE_WEIGHTS[0]);
-            cached
-                .ok_or_else(|| failed(BESIDE_WEIGHTS[0], "HF_HUB_OFFLINE is set and it is not in the cache".into()))?
-        } else {
-            let snapshot = self.snapshot(RepoType::Model, model, revision);
-            download(&snapshot.map_err(|e| failed("the list of files", e.to_string()))?, &failed)?
-        };
-        Ok(config.parent().map(PathBuf::from).unwrap_or_default())
+        let cached = || self.cached_model(model, revision).map_err(|e| failed(BESIDE_WEIGHTS[0], e.to_string()));
+        if self.offline {
+            return cached()?
+                .ok_or_else(|| failed(BESIDE_WEIGHTS[0], "HF_HUB_OFFLINE is set and it is not in the cache".into()));
+        }
+        match self.snapshot(RepoType::Model, model, revision) {
+            Ok(snapshot) => download(&snapshot, &failed),
+            Err(error @ HttpError::Transport { .. }) => match cached()? {
+                Some(folder) => {
+                    tracing::warn!("{error}: `{model}` is taken from the cache; HF_HUB_OFFLINE=1 asks nobody");
+                    Ok(folder)
+                }
+                None => Err(failed("the list of files", error.to_string())),
+            },
+            Err(error) => Err(failed("the list of files", error.to_string())),
+        }
+    }
+
+    /// Returns the folder of a model that is in the cache.
+    fn cached_model(&self, model: &str, revision: &str) -> Result<Option<PathBuf>, HttpError> {
+        let repo = repository(RepoType::Model, model, revision)?;
+        let cached = Cache::new(self.cache.clone()).repo(repo);
+        // Python's libraries do not record a name for a revision that is a commit.
+        let of_commit = || Some(cached.pointer_path(revision).join(BESIDE_WEIGHTS[0])).filter(|file| file.exists());
+        let config = cached.get(BESIDE_WEIGHTS[0]).or_else(of_commit);
+        Ok(config.and_then(|config| config.parent().map(PathBuf::from)))
     }
 }
 
-/// Fetches every file of the model and returns the folder of its `config.json`.
+/// Fetches every file of the model and returns its folder.
 fn download(snapshot: &Snapshot, failed: &impl Fn(&str, String) -> HubError) -> Result<PathBuf, HubError> {
     let get = |file: &str| snapshot.file(file).map_err(|e| failed(file, e.to_string()));
     let has = |file: &str| snapshot.files.iter().any(|listed| listed == file);
@@ -70,5 +87,5 @@ fn download(snapshot: &Snapshot, failed: &impl Fn(&str, String) -> HubError) -> 
     }
     let config = get(BESIDE_WEIGHTS[0])?;
     snapshot.name_it().map_err(|e| failed("the name of the commit", e.to_string()))?;
-    Ok(config)
+    Ok(config.parent().map(PathBuf::from).unwrap_or_default())
 }

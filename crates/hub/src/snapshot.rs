@@ -144,7 +144,15 @@ fn append(
     have: &mut u64,
     bar: &ProgressBar,
 ) -> Result<(), HttpError> {
-    let (mut body, _) = client.part(url, entity, *have, None)?;
+    let (mut body, _) = match client.part(url, entity, *have, None) {
+        // All of it comes again.
+        Err(HttpError::NoParts(_)) => {
+            file.set_len(0)?;
+            *have = 0;
+            client.part(url, entity, 0, None)?
+        }
+        answer => answer?,
+    };
     let mut buffer = vec![0; 64 << 10];
     loop {
         let count = match body.read(&mut buffer) {

@@ -9,6 +9,7 @@ use crate::state::State;
 use crate::upload::{Form, too_large};
 use axum::Json;
 use axum::body::Body;
+use axum::extract::multipart::MultipartRejection;
 use axum::extract::{Multipart, Path, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -30,7 +31,10 @@ pub async fn models(Shared(state): Shared<State>) -> Json<Vec<Entry>> {
 }
 
 /// `POST /api/transcribe`: a form with a recording. The answer is a line of JSON for each event.
-pub async fn transcribe(Shared(state): Shared<State>, parts: Multipart) -> Result<Response, ApiError> {
+pub async fn transcribe(
+    Shared(state): Shared<State>,
+    parts: Result<Multipart, MultipartRejection>,
+) -> Result<Response, ApiError> {
     let place = state.place()?;
     let mut form = Form::read(parts, &state.limits).await?;
     let request = Request {

@@ -4,6 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use undertone::ops::DeviceError;
 use undertone::phases::RunError;
 
 /// Reason why there is no server.
@@ -20,6 +21,9 @@ pub enum ServeError {
     /// Two models have the same name.
     #[error("two models are named `{0}`: give one of them another name, or serve them one after the other")]
     SameName(String),
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// A model cannot be loaded.
     #[error(transparent)]
     Model(#[from] Box<RunError>),

@@ -71,7 +71,8 @@ pub async fn guarded(State(guard): State<Guard>, request: Request<Body>, next: N
 }
 
 fn given(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
 fn hash(token: &str) -> [u8; 32] {

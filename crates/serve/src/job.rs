@@ -76,10 +76,11 @@ pub fn start(state: State, place: OwnedSemaphorePermit, audio: Stored, request: 
     let (sender, receiver) = channel(16);
     tokio::spawn(async move {
         let _place = place;
-        let turn = state.turn().await;
-        if sender.is_closed() {
-            return;
-        }
+        // A client that leaves gives its place to another.
+        let turn = tokio::select! {
+            turn = state.turn() => turn,
+            () = sender.closed() => return,
+        };
         let to_tell = sender.clone();
         let work = tokio::task::spawn_blocking(move || {
             // Held here and not in the task around it, for this goes on if that is dropped.

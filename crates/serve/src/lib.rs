@@ -11,8 +11,8 @@
 //! ```no_run
 //! use undertone_serve::{Library, Limits, Server};
 //!
-//! let device = undertone::ops::DeviceSpec::Cpu.resolve()?;
-//! let library = Library::new(&["whisper-nano-cw".into()], "runs".as_ref(), &device)?;
+//! let device = undertone::ops::DeviceSpec::Cpu;
+//! let library = Library::new(&["whisper-nano-cw".into()], "runs".as_ref(), device)?;
 //! let server = Server::bind("127.0.0.1:8100".parse()?, library, Limits::default(), None)?;
 //! println!("{}", server.url());
 //! server.run(|| false)?;

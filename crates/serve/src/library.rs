@@ -6,8 +6,10 @@ use burn::tensor::Device;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 use undertone::model::frozen::hold_whisper_exactly;
 use undertone::model::whisper::PretrainedWhisper;
+use undertone::ops::DeviceSpec;
 use undertone::phases::Experiment;
 use undertone::phases::run::{Choice, Offer, Predictor, load_whisper};
 
@@ -16,6 +18,7 @@ use undertone::phases::run::{Choice, Offer, Predictor, load_whisper};
 pub struct Library {
     named: Vec<(Entry, Arc<Model>)>,
     runs: PathBuf,
+    spec: DeviceSpec,
     device: Device,
     /// Models of runs, last used first.
     loaded: Mutex<Vec<(Asked, Arc<Model>)>>,
@@ -34,6 +37,8 @@ pub enum Model {
 struct Asked {
     run: String,
     task: Option<String>,
+    /// When its newest model was written: a run that goes on, or that is trained anew, replaces what is in memory.
+    written: Option<SystemTime>,
 }
 
 /// Entry of the list of models.
@@ -76,8 +81,9 @@ impl Library {
     /// Loads `models`, and offers the runs below `runs`.
     ///
     /// # Errors
-    /// If a model cannot be loaded, or two have the same name.
-    pub fn new(models: &[PathBuf], runs: &Path, device: &Device) -> Result<Self, ServeError> {
+    /// If there is no such device, a model cannot be loaded, or two have the same name.
+    pub fn new(models: &[PathBuf], runs: &Path, spec: DeviceSpec) -> Result<Self, ServeError> {
+        let device = &spec.resolve()?;
         let mut named: Vec<(Entry, Arc<Model>)> = Vec::new();
         for path in models {
             // The rest of the path is nobody's business.
@@ -88,7 +94,8 @@ impl Library {
             let whisper = hold_whisper_exactly(load_whisper(path, None, device).map_err(Box::new)?);
             named.push((Entry::of_whisper(id, &whisper), Arc::new(Model::Whisper(Box::new(whisper)))));
         }
-        Ok(Self { named, runs: runs.to_owned(), device: device.clone(), loaded: Mutex::default() })
+        let device = device.clone();
+        Ok(Self { named, runs: runs.to_owned(), spec, device, loaded: Mutex::default() })
     }
 
     /// Returns the list of models. Runs without a trained model, or with a configuration that cannot be read, are not in
@@ -123,6 +130,11 @@ impl Library {
         self.run_names().iter().find(|known| *known == name).map(|known| self.runs.join(known))
     }
 
+    /// Returns what replaces keys of a run's configuration: the device that the server was started with.
+    fn settings(&self) -> [String; 1] {
+        [format!("device={}", self.spec)]
+    }
+
     /// Returns the device of the models.
     pub fn device(&self) -> &Device {
         &self.device
@@ -143,7 +155,8 @@ impl Library {
             };
         }
         if let Some(directory) = self.run(name) {
-            return self.of_run(&directory, Asked { run: name.to_owned(), task: task.map(str::to_owned) });
+            let written = newest(&directory);
+            return self.of_run(&directory, Asked { run: name.to_owned(), task: task.map(str::to_owned), written });
         }
         match self.named.first() {
             Some((_, model)) if name == USUAL && task.is_none() => Ok(model.clone()),
@@ -162,26 +175,39 @@ impl Library {
             return Ok(loaded[0].1.clone());
         }
         // Room first, so that there are never more in memory.
+        loaded.retain(|(known, _)| known.run != asked.run || known.written == asked.written);
         loaded.truncate(MOST_LOADED - 1);
-        let model = Arc::new(load(directory, asked.task.as_deref(), &self.device)?);
+        let model = Arc::new(load(directory, asked.task.as_deref(), &self.device, &self.settings())?);
         loaded.insert(0, (asked, model.clone()));
         Ok(model)
     }
 }
 
-fn load(directory: &Path, task: Option<&str>, device: &Device) -> Result<Model, ApiError> {
+/// Returns when a model in a directory was last written.
+fn newest(directory: &Path) -> Option<SystemTime> {
+    let modified = |file: std::fs::DirEntry| file.metadata().and_then(|file| file.modified()).ok();
+    let below = |entry: std::fs::DirEntry| match entry.file_name() == "best" {
+        true => std::fs::read_dir(entry.path()).ok()?.flatten().filter_map(modified).max(),
+        false => newest(&entry.path()),
+    };
+    let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let is_stage = |entry: &std::fs::DirEntry| is_folder(entry) && entry.file_name() != "checkpoints";
+    std::fs::read_dir(directory).ok()?.flatten().filter(is_stage).filter_map(below).max()
+}
+
+fn load(directory: &Path, task: Option<&str>, device: &Device, settings: &[String]) -> Result<Model, ApiError> {
     let nothing =
         || ApiError::new(StatusCode::CONFLICT, "this run has no trained model yet: wait for its first evaluation");
     let offer = Offer::of(directory)?.ok_or_else(nothing)?;
     if task.is_none() && offer.has_router {
         let experiment =
-            Experiment::of_run(directory, &[]).map_err(|error| ApiError::bad_request(error.to_string()))?;
+            Experiment::of_run(directory, settings).map_err(|error| ApiError::bad_request(error.to_string()))?;
         let names = experiment.tasks.iter().map(|task| task.name.clone()).collect();
         return Ok(Model::Predictor(Box::new(Mutex::new(Predictor::load(&experiment)?)), names));
     }
     if offer.is_whisper {
         return Ok(Model::Whisper(Box::new(hold_whisper_exactly(load_whisper(directory, task, device)?))));
     }
-    let predictor = Predictor::of_choice(&Choice::of(directory, task, &[])?)?;
+    let predictor = Predictor::of_choice(&Choice::of(directory, task, settings)?)?;
     Ok(Model::Predictor(Box::new(Mutex::new(predictor)), Vec::new()))
 }

@@ -2,9 +2,11 @@
 
 use crate::error::ApiError;
 use crate::job::{Event, Request, start};
+use crate::library::Entry;
 use crate::state::State;
 use crate::upload::Form;
 use axum::Json;
+use axum::extract::multipart::MultipartRejection;
 use axum::extract::{Multipart, State as Shared};
 use axum::http::header;
 use axum::response::sse::{Event as Sent, Sse};
@@ -31,21 +33,26 @@ enum Answer {
 pub async fn models(Shared(state): Shared<State>) -> Json<Value> {
     let entries = tokio::task::spawn_blocking(move || state.library.entries()).await.unwrap_or_default();
     let model = |id: String| json!({"id": id, "object": "model", "created": 0, "owned_by": "undertone"});
-    let audio = entries.into_iter().filter(|entry| !entry.reads_text);
+    // Several tasks without a router: a request cannot choose one.
+    let answers = |entry: &Entry| !entry.reads_text && (entry.has_router || entry.tasks.len() <= 1);
+    let audio = entries.into_iter().filter(answers);
     Json(json!({"object": "list", "data": audio.map(|entry| model(entry.id)).collect::<Vec<_>>()}))
 }
 
+/// A request that should be a form.
+type Parts = Result<Multipart, MultipartRejection>;
+
 /// `POST /v1/audio/transcriptions`.
-pub async fn transcriptions(shared: Shared<State>, parts: Multipart) -> Result<Response, ApiError> {
+pub async fn transcriptions(shared: Shared<State>, parts: Parts) -> Result<Response, ApiError> {
     answer(shared, parts, false).await
 }
 
 /// `POST /v1/audio/translations`.
-pub async fn translations(shared: Shared<State>, parts: Multipart) -> Result<Response, ApiError> {
+pub async fn translations(shared: Shared<State>, parts: Parts) -> Result<Response, ApiError> {
     answer(shared, parts, true).await
 }
 
-async fn answer(Shared(state): Shared<State>, parts: Multipart, translate: bool) -> Result<Response, ApiError> {
+async fn answer(Shared(state): Shared<State>, parts: Parts, translate: bool) -> Result<Response, ApiError> {
     let place = state.place()?;
     let mut form = Form::read(parts, &state.limits).await?;
     let answer = layout(form.take("response_format").as_deref())?;
@@ -69,13 +76,21 @@ async fn answer(Shared(state): Shared<State>, parts: Multipart, translate: bool)
         words: matches!(answer, Answer::Srt | Answer::Vtt) || granularities.iter().any(|name| name == "word"),
         outline: false,
     };
-    let events = start(state, place, form.recording()?, request);
+    let wants_words = granularities.iter().any(|name| name == "word");
+    let mut events = start(state, place, form.recording()?, request);
     if live {
-        return Ok(streamed(events).into_response());
+        // An error before any text is the answer.
+        return match events.recv().await {
+            Some(Event::Failed(error)) => Err(error),
+            Some(first) => Ok(streamed(first, events).into_response()),
+            None => Err(stopping()),
+        };
     }
     let has_segments = granularities.is_empty() || granularities.iter().any(|name| name == "segment");
     Ok(match whole(events).await? {
-        Found::Transcript(transcript) => written(&transcript, answer, translate, has_segments),
+        Found::Transcript(transcript) => {
+            written(&transcript, answer, &Verbose { translate, has_segments, wants_words })
+        }
         Found::Predictions(predictions) => {
             let texts: Vec<String> = predictions.into_iter().map(|prediction| prediction.text).collect();
             match answer {
@@ -139,17 +154,29 @@ async fn whole(mut events: Receiver<Event>) -> Result<Found, ApiError> {
             Event::Failed(error) => return Err(error),
         }
     }
-    Err(ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, "the server is stopping"))
+    Err(stopping())
 }
 
-fn written(transcript: &Transcript, answer: Answer, translate: bool, has_segments: bool) -> Response {
+fn stopping() -> ApiError {
+    ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, "the server is stopping")
+}
+
+/// Content of the verbose answer.
+struct Verbose {
+    translate: bool,
+    has_segments: bool,
+    /// Whether there is a list of words, though it may be empty.
+    wants_words: bool,
+}
+
+fn written(transcript: &Transcript, answer: Answer, content: &Verbose) -> Response {
     let usual = Layout::default();
     match answer {
         Answer::Json => Json(json!({"text": transcript.text(0.0)})).into_response(),
         Answer::Text => plain("text/plain", Format::Text.write(transcript, &usual)),
         Answer::Srt => plain("text/plain", Format::Srt.write(transcript, &usual)),
         Answer::Vtt => plain("text/vtt", Format::Vtt.write(transcript, &usual)),
-        Answer::Verbose => Json(verbose(transcript, translate, has_segments)).into_response(),
+        Answer::Verbose => Json(verbose(transcript, content)).into_response(),
     }
 }
 
@@ -158,9 +185,9 @@ fn plain(kind: &str, text: String) -> Response {
 }
 
 /// Returns OpenAI's verbose object: as openai-whisper's, but with all words in one list.
-fn verbose(transcript: &Transcript, translate: bool, has_segments: bool) -> Value {
+fn verbose(transcript: &Transcript, content: &Verbose) -> Value {
     let mut object = transcript.to_json(&Layout::default());
-    object["task"] = if translate { "translate" } else { "transcribe" }.into();
+    object["task"] = if content.translate { "translate" } else { "transcribe" }.into();
     if object.get("language").is_none() {
         // Clients expect it of every model.
         object["language"] = "".into();
@@ -179,20 +206,26 @@ fn verbose(transcript: &Transcript, translate: bool, has_segments: bool) -> Valu
         let text = word["word"].as_str().unwrap_or_default().trim().to_owned();
         word["word"] = text.into();
     }
-    if !words.is_empty() {
+    if content.wants_words || !words.is_empty() {
         object["words"] = words.into();
     }
-    if !has_segments && let Some(object) = object.as_object_mut() {
+    if !content.has_segments
+        && let Some(object) = object.as_object_mut()
+    {
         object.remove("segments");
     }
     object
 }
 
 /// Sends the text while it is written.
-fn streamed(events: Receiver<Event>) -> Sse<impl stream::Stream<Item = Result<Sent, Infallible>>> {
-    Sse::new(stream::unfold((events, String::new()), |(mut events, mut text)| async move {
+fn streamed(first: Event, events: Receiver<Event>) -> Sse<impl stream::Stream<Item = Result<Sent, Infallible>>> {
+    Sse::new(stream::unfold((Some(first), events, String::new()), |(mut first, mut events, mut text)| async move {
         let object = loop {
-            match events.recv().await? {
+            let event = match first.take() {
+                Some(event) => event,
+                None => events.recv().await?,
+            };
+            match event {
                 Event::Opened(..) => {}
                 Event::Segments(segments, _) => {
                     let delta = appended(&mut text, &segments);
@@ -210,7 +243,7 @@ fn streamed(events: Receiver<Event>) -> Sse<impl stream::Stream<Item = Result<Se
                 Event::Failed(error) => break error.object(),
             }
         };
-        Some((Ok(Sent::default().data(object.to_string())), (events, text)))
+        Some((Ok(Sent::default().data(object.to_string())), (first, events, text)))
     }))
 }
 

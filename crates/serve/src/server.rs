@@ -104,7 +104,9 @@ impl Server {
                 let router = self.router.clone();
                 tokio::spawn(async move {
                     let _place = place;
-                    let mut server = Builder::new(TokioExecutor::new());
+                    // HTTP/2 names no `Host`, which the guard asks for, and to tell the two apart would wait for the first bytes without
+                    // a limit.
+                    let mut server = Builder::new(TokioExecutor::new()).http1_only();
                     server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
                     // A client that breaks off is nobody's error.
                     let _ = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;

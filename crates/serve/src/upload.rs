@@ -3,7 +3,7 @@
 use crate::error::ApiError;
 use crate::limits::Limits;
 use axum::extract::Multipart;
-use axum::extract::multipart::{Field, MultipartError};
+use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::http::StatusCode;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,9 @@ const MOST_FIELDS: usize = 64;
 
 impl Form {
     /// Reads a form as it arrives.
-    pub async fn read(mut parts: Multipart, limits: &Limits) -> Result<Self, ApiError> {
+    pub async fn read(parts: Result<Multipart, MultipartRejection>, limits: &Limits) -> Result<Self, ApiError> {
+        let mut parts = parts
+            .map_err(|error| ApiError::new(error.status(), format!("the request is no form: {}", error.body_text())))?;
         let mut form = Self::default();
         while let Some(field) = in_time(limits, parts.next_field()).await? {
             let name = field.name().unwrap_or_default().to_owned();
@@ -50,9 +52,12 @@ impl Form {
         Some(self.fields.remove(at).1).filter(|value| !value.is_empty())
     }
 
-    /// Takes the values of a field that may occur several times.
+    /// Takes the values of a field that may occur several times, without empty ones.
     pub fn take_all(&mut self, name: &str) -> Vec<String> {
-        std::iter::from_fn(|| self.take(name)).collect()
+        let (taken, others) = std::mem::take(&mut self.fields).into_iter().partition(|(known, _)| known == name);
+        self.fields = others;
+        let taken: Vec<(String, String)> = taken;
+        taken.into_iter().map(|(_, value)| value).filter(|value| !value.is_empty()).collect()
     }
 
     /// Takes a field that is `true` or `false`; false if it is not there.

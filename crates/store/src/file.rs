@@ -7,6 +7,7 @@ use crate::lock::DirectoryLock;
 use crate::mapped::MappedFile;
 use crate::temporary::{is_temporary, new_directory, new_file, old_directory};
 use safetensors::tensor::TensorView;
+use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -98,6 +99,15 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     write_streamed(path, |file| file.write_all(bytes))
 }
 
+/// Writes a value as indented JSON, as [`write_atomically`] does.
+///
+/// # Errors
+/// As for [`write_atomically`].
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
+    // Only maps whose keys are no texts and types of their own have no JSON.
+    write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
+}
+
 /// Like [`write_atomically`], for a file that is too large to be held in memory: `write` writes it piece by piece.
 ///
 /// # Errors
@@ -138,6 +148,12 @@ pub fn replace_directory<E: From<StoreError>>(
     write: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
+    // A link stays, and the directory that it leads to is replaced.
+    let behind_link = path.is_symlink().then(|| std::fs::canonicalize(path)).transpose().map_err(io)?;
+    let path = behind_link.as_deref().unwrap_or(path);
+    if path.exists() && !path.is_dir() {
+        return Err(io(std::io::ErrorKind::NotADirectory.into()).into());
+    }
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(io)?;
     let new = new_directory(parent).map_err(io)?;

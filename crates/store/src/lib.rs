@@ -35,8 +35,8 @@ mod visit;
 
 pub use error::StoreError;
 pub use file::{
-    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_streamed,
-    write_tensors,
+    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_json,
+    write_streamed, write_tensors,
 };
 pub use host::{Dtype, HostTensor, TensorSource};
 pub use lock::{DirectoryLock, LockError};

@@ -158,6 +158,8 @@ fn write_locked(dir: &Path, path: &Path) -> std::io::Result<Option<File>> {
     let mut file = new_file(dir)?;
     let owner = json!({ "pid": std::process::id(), "host": host(), "since": now() });
     file.write_all(owner.to_string().as_bytes())?;
+    // After a power loss an empty file would be taken for another program's.
+    file.as_file().sync_all()?;
     if !lock(file.as_file(), dir)? {
         return Ok(None);
     }

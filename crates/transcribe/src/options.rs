@@ -115,6 +115,9 @@ impl Default for TranscribeOptions {
     }
 }
 
+/// Most windows that are decoded together.
+const MOST_TOGETHER: usize = 4096;
+
 impl TranscribeOptions {
     /// Options for a language and task, if given.
     pub fn of(language: Option<&str>, task: Option<&str>) -> Self {
@@ -141,14 +144,14 @@ impl TranscribeOptions {
         let wrong = |option, value: &dyn std::fmt::Debug, advice| {
             Err(TranscribeError::Option { option, value: format!("{value:?}"), advice })
         };
-        if self.batch_size == 0 {
-            return wrong("the batch size", &self.batch_size, "give 1 or more");
+        if self.batch_size == 0 || self.batch_size > MOST_TOGETHER {
+            return wrong("the batch size", &self.batch_size, "give 1 to 4096");
         }
         if self.window != Window::OfModel && self.segmentation == Segmentation::Timestamps {
             return wrong("the window", &self.window, "with timestamps the model's own is needed: leave it out");
         }
-        if self.best_of == 0 {
-            return wrong("the number of sampled sequences", &self.best_of, "give 1 or more");
+        if self.best_of == 0 || self.best_of > MOST_BEAMS {
+            return wrong("the number of sampled sequences", &self.best_of, "give 1 to 256");
         }
         if self.beams.is_some_and(|beams| beams == 0 || beams > MOST_BEAMS) {
             return wrong("the number of beams", &self.beams.unwrap_or_default(), "give 1 to 256");
@@ -194,6 +197,7 @@ impl TranscribeOptions {
         let changed = |own: Option<f64>, usual: Option<f64>| own.is_some() && own != usual;
         let used = [
             (self.words, "the times of words"),
+            (self.task.as_deref() == Some("translate"), "the translation"),
             (self.segmentation == Segmentation::Timestamps, "the segmentation by timestamps"),
             (self.vad != usual.vad, "the threshold of speech"),
             (self.window != Window::OfModel, "the window"),

@@ -4,6 +4,7 @@
 use crate::error::TranscribeError;
 use crate::transcriber::{Transcriber, Waiting};
 use crate::transcript::{DetectedLanguage, Segment, Transcript};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use undertone_data::audio::{AudioError, Stored};
@@ -73,15 +74,18 @@ impl Transcriber {
         stored: &Stored,
         on: &mut impl FnMut(Update) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut failed = None;
+        let failed = RefCell::new(None);
         let transcript = stored.stream().map_err(TranscribeError::from).and_then(|mut stream| {
             let mut tell = |segments: &[Segment], reached| {
                 let update = Update::Segments { recording, segments: segments.to_vec(), reached };
-                failed = failed.take().or_else(|| on(update).err());
+                let mut failed = failed.borrow_mut();
+                *failed = failed.take().or_else(|| on(update).err());
             };
-            Ok(self.sequential(|| stream.next().transpose(), &mut tell)?)
+            // It ends where nobody listens any more.
+            let read = || if failed.borrow().is_some() { Ok(None) } else { stream.next().transpose() };
+            Ok(self.sequential(read, &mut tell)?)
         });
-        match failed {
+        match failed.into_inner() {
             Some(error) => Err(error),
             None => on(Update::Done { recording, transcript }),
         }

@@ -2,7 +2,7 @@
 
 use crate::decoded::Decoded;
 use crate::error::TranscribeError;
-use crate::options::{Segmentation, TranscribeOptions, Window};
+use crate::options::{Language, Segmentation, TranscribeOptions, Window};
 use crate::pieces::{AudioPiece, Divider};
 use crate::prompt_parts::PromptParts;
 use crate::reading::Reading;
@@ -77,13 +77,36 @@ impl Transcriber {
         let whisper = hold_whisper_exactly(whisper);
         let vad = OnceLock::new();
         let this = Self { whisper, reading, log_mel, options, parts, device: device.clone(), vad };
-        let language = this.known_language().flatten().map(|language| language.code);
-        this.start(language.as_deref(), None)?;
+        this.check_language_and_task()?;
         let times = this.whisper.config.vocab_size > this.whisper.tokenizer.timestamp_begin() as usize;
         if this.options.segmentation == Segmentation::Timestamps && this.reader().is_none() && !times {
             return Err(TranscribeError::NoTimestamps);
         }
         Ok(this)
+    }
+
+    fn check_language_and_task(&self) -> Result<(), TranscribeError> {
+        let language = self.known_language().flatten().map(|language| language.code);
+        self.start(language.as_deref(), None)?;
+        Ok(())
+    }
+
+    /// Whether its model knows several languages.
+    pub fn is_multilingual(&self) -> bool {
+        self.whisper.generation.is_multilingual
+    }
+
+    /// Changes the language and the task of the recordings that follow, for a multilingual model.
+    ///
+    /// # Errors
+    /// If the model does not know them. The earlier ones stay then.
+    pub fn set_language_and_task(&mut self, language: Language, task: Option<String>) -> Result<(), TranscribeError> {
+        let language = std::mem::replace(&mut self.options.language, language);
+        let task = std::mem::replace(&mut self.options.task, task);
+        self.check_language_and_task().inspect_err(|_| {
+            self.options.language = language;
+            self.options.task = task;
+        })
     }
 
     /// Returns the reader of its model; `None` for a model of speech.

@@ -59,6 +59,7 @@ pub struct Variables {
     variables: HashMap<String, Variable>,
 }
 
+#[derive(Clone)]
 struct Variable {
     kind: Type,
     shape: Vec<usize>,
@@ -153,6 +154,14 @@ fn read(bytes: &[u8]) -> Result<HashMap<String, Variable>, String> {
         let start = input.at;
         input.take(length)?;
         variables.insert(name, Variable { kind, shape, bytes: start..start + length });
+    }
+    // Of equal variables one is stored, and the others are names of it. Early versions of the layout have no such names.
+    let aliases = if input.at == bytes.len() { 0 } else { input.number(4)? };
+    for _ in 0..aliases {
+        let (alias, name) = (text(&mut input)?, text(&mut input)?);
+        if let Some(variable) = variables.get(&name).cloned() {
+            variables.insert(alias, variable);
+        }
     }
     Ok(variables)
 }

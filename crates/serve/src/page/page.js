@@ -63,9 +63,14 @@ function showChoice() {
 
 // Recordings
 
+/** The recording that is being transcribed. */
+let current = new AbortController();
+
 async function transcribe(file) {
   const model = chosen();
   if (!model) return;
+  current.abort();
+  const { signal } = (current = new AbortController());
   const form = new FormData();
   form.append("file", file, file.name);
   form.append("model", model.id);
@@ -80,10 +85,10 @@ async function transcribe(file) {
   say(`Sending ${file.name} …`);
   try {
     const started = performance.now();
-    const response = await ask("api/transcribe", { method: "POST", body: form });
+    const response = await ask("api/transcribe", { method: "POST", body: form, signal });
     for await (const event of lines(response.body)) take(event, started);
   } catch (error) {
-    say(error.message, true);
+    if (!signal.aborted) say(error.message, true);
   }
 }
 
