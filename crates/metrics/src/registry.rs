@@ -208,7 +208,7 @@ const OTHERS: [(&str, Direction); 10] = [
     ("exact_match", Direction::Higher),
 ];
 
-/// Share of texts that equal their reference exactly.
+/// Share of texts that equal their reference exactly, apart from white space at both ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct ExactTexts {
     exact: usize,
@@ -220,7 +220,7 @@ impl TextMetric for ExactTexts {
     const DIRECTION: Direction = Direction::Higher;
 
     fn add(&mut self, reference: &str, hypothesis: &str) {
-        self.exact += usize::from(reference == hypothesis);
+        self.exact += usize::from(reference.trim() == hypothesis.trim());
         self.texts += 1;
     }
 

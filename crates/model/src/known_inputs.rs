@@ -80,7 +80,11 @@ impl KnownInputs {
     /// Share of the tasks' own inputs that are at least as far from all tasks as this one, as a conformal p-value: of own
     /// inputs a share `p` has at most `p` (Bates et al., 2023). It is never 0: of n compared inputs it is at least 1 / (n + 1).
     pub fn own_share(&self, input: &[f32]) -> f64 {
-        let distance = self.distance(input);
+        self.share_beyond(self.distance(input))
+    }
+
+    /// The same for the distance of an input.
+    pub fn share_beyond(&self, distance: f32) -> f64 {
         let nearer = self.own.partition_point(|own| *own < distance);
         (1 + self.own.len() - nearer) as f64 / (1 + self.own.len()) as f64
     }

@@ -3,11 +3,12 @@
 use crate::normalize::{TextNormalizer, spelling_map};
 use crate::{Experiment, Progress, RunError, SourceConfig, Split};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use undertone_data::audio::{Stored, wav_bytes};
-use undertone_data::clips::Clips;
+use undertone_data::clips::{Clip, Clips};
 use undertone_metrics::{ErrorRate, wer};
-use undertone_transcribe::{TranscribeError, Transcriber, Update};
+use undertone_transcribe::{Language, Transcriber, Update};
 
 /// Number of recordings that are in memory at a time.
 const TOGETHER: usize = 64;
@@ -27,7 +28,8 @@ pub struct Labelled {
     pub wer: Option<f64>,
 }
 
-/// Transcribes the training recordings of an experiment, and calls `write` with a row of a list for each: the file, its start
+/// Transcribes the training recordings of an experiment, each in its own language and for its own task where the list has them and the
+/// model is multilingual, and calls `write` with a row of a list for each: the file, its start
 /// and end, the text of the model as `text`, and, where the recording had a text, that as `reference` and the word error rate
 /// against it as `wer`. Texts are compared as the experiment normalises them, with its spelling map or else that of the model. Rows above `max_wer` are left out: there the model,
 /// or the list, is likely to be wrong (Gandhi et al., 2023, section 5.3).
@@ -36,7 +38,7 @@ pub struct Labelled {
 /// When there are no recordings in files of their own. Recordings that cannot be read are listed in the result instead.
 pub fn label(
     experiment: &Experiment,
-    transcriber: &Transcriber,
+    transcriber: &mut Transcriber,
     spellings_of_model: Option<&[u8]>,
     max_wer: Option<f64>,
     progress: &dyn Progress,
@@ -50,8 +52,9 @@ pub fn label(
     }
     let spellings = spelling_map(&experiment.data)?;
     let normalizer = TextNormalizer::new(experiment.data.normalizer, spellings.as_deref().or(spellings_of_model))?;
+    let usual = (transcriber.options().language.clone(), transcriber.options().task.clone());
     let mut labelling =
-        Labelling { transcriber, normalizer, max_wer, found: Labelled::default(), all: ErrorRate::default() };
+        Labelling { transcriber, usual, normalizer, max_wer, found: Labelled::default(), all: ErrorRate::default() };
     for source in &recorded {
         let clips = source.clips()?;
         if let Some(index) = (0..clips.len()).find(|index| clips.file(*index).is_none()) {
@@ -67,8 +70,15 @@ pub fn label(
     Ok(Labelled { wer: labelling.all.rate(), ..labelling.found })
 }
 
+/// Language and task.
+type Words = (Language, Option<String>);
+/// Texts of the model by the indices of their recordings, or the reasons why there is none.
+type Texts = BTreeMap<usize, Result<String, String>>;
+
 struct Labelling<'a> {
-    transcriber: &'a Transcriber,
+    transcriber: &'a mut Transcriber,
+    /// Language and task of recordings that have none of their own.
+    usual: Words,
     normalizer: TextNormalizer,
     max_wer: Option<f64>,
     found: Labelled,
@@ -84,39 +94,66 @@ impl Labelling<'_> {
         progress: &dyn Progress,
         write: &mut dyn FnMut(Value),
     ) -> Result<(), RunError> {
-        let mut loaded = Vec::new();
+        let (mut texts, mut alike) = (Texts::new(), Vec::<(Words, Vec<(usize, Stored)>)>::new());
         for index in indices {
+            let clip = clips.clip(*index);
             match clips.load(*index) {
-                Ok(audio) => loaded.push((*index, audio)),
+                Ok(audio) => {
+                    let stored = Stored::memory(clip.name.clone().into(), Arc::new(wav_bytes(&audio)));
+                    let words = self.words(clip);
+                    match alike.iter_mut().find(|(known, _)| *known == words) {
+                        Some((_, recordings)) => recordings.push((*index, stored)),
+                        None => alike.push((words, vec![(*index, stored)])),
+                    }
+                }
                 Err(error) => {
-                    self.found.unreadable.push((clips.clip(*index).name.clone(), error.to_string()));
+                    texts.insert(*index, Err(error.to_string()));
                     progress.step();
                 }
             }
         }
-        let stored: Vec<Stored> = loaded
-            .iter()
-            .map(|(index, audio)| Stored::memory(clips.clip(*index).name.clone().into(), Arc::new(wav_bytes(audio))))
-            .collect();
-        let mut texts: Vec<Option<Result<String, TranscribeError>>> = stored.iter().map(|_| None).collect();
-        let take = |update| {
-            if let Update::Done { recording, transcript } = update {
-                texts[recording] = Some(transcript.map(|transcript| transcript.text(0.0)));
-                progress.step();
-            }
-            Ok::<(), RunError>(())
-        };
-        self.transcriber.recordings(&stored, take)?;
-        for ((index, _), text) in loaded.iter().zip(texts) {
+        for (words, recordings) in alike {
+            self.transcribe(words, recordings, progress, &mut texts)?;
+        }
+        for (index, text) in texts {
             match text {
-                Some(Ok(text)) => self.row(clips, *index, text.trim()).into_iter().for_each(&mut *write),
-                Some(Err(error)) => {
-                    self.found.unreadable.push((clips.clip(*index).name.clone(), error.to_string()));
-                }
-                None => {}
+                Ok(text) => self.row(clips, index, text.trim()).into_iter().for_each(&mut *write),
+                Err(reason) => self.found.unreadable.push((clips.clip(index).name.clone(), reason)),
             }
         }
         Ok(())
+    }
+
+    /// Returns the language and the task in which a recording is transcribed.
+    fn words(&self, clip: &Clip) -> Words {
+        let (language, task) = self.usual.clone();
+        if !self.transcriber.is_multilingual() {
+            return (language, task);
+        }
+        (clip.language.clone().map_or(language, Language::Code), clip.task.clone().or(task))
+    }
+
+    /// Transcribes recordings of one language and task.
+    fn transcribe(
+        &mut self,
+        (language, task): Words,
+        recordings: Vec<(usize, Stored)>,
+        progress: &dyn Progress,
+        texts: &mut Texts,
+    ) -> Result<(), RunError> {
+        let (indices, stored): (Vec<usize>, Vec<Stored>) = recordings.into_iter().unzip();
+        if let Err(error) = self.transcriber.set_language_and_task(language, task) {
+            texts.extend(indices.into_iter().inspect(|_| progress.step()).map(|index| (index, Err(error.to_string()))));
+            return Ok(());
+        }
+        self.transcriber.recordings(&stored, |update| {
+            if let Update::Done { recording, transcript } = update {
+                let text = transcript.map(|transcript| transcript.text(0.0)).map_err(|error| error.to_string());
+                texts.insert(indices[recording], text);
+                progress.step();
+            }
+            Ok(())
+        })
     }
 
     /// Returns the row of a recording, if it is to be used.
@@ -141,7 +178,9 @@ impl Labelling<'_> {
             self.all += errors;
             row.insert("reference".into(), json!(clip.text));
             row.insert("wer".into(), json!(errors.rate()));
-            if errors.rate().zip(self.max_wer).is_some_and(|(rate, most)| rate > most) {
+            // A text whose words are all taken out, like `(laughs)`, has no rate.
+            let is_above = |most: f64| errors.rate().map_or(errors.edits.total() > 0, |rate| rate > most);
+            if self.max_wer.is_some_and(is_above) {
                 self.found.differing += 1;
                 return None;
             }
@@ -152,5 +191,64 @@ impl Labelling<'_> {
         }
         self.found.written += 1;
         Some(Value::Object(row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Unwatched;
+    use crate::speech::tests::two_seconds;
+    use burn::tensor::Device;
+    use std::path::Path;
+    use undertone_data::audio::write_wav;
+    use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer};
+    use undertone_transcribe::TranscribeOptions;
+
+    /// A transcriber with random weights and two languages.
+    fn transcriber(language: &str) -> Transcriber {
+        undertone_ops::seed(3);
+        // Large weights, so that a token of the prompt changes the text.
+        let config = WhisperConfig { init_std: 0.5, ..two_seconds() };
+        let (device, letters) = (Device::flex(), "ABCDEFGHIJKLMNOPQRSTUVWXYZ ");
+        let tokenizer = WhisperTokenizer::of_characters(letters, &["en", "de"]).expect("a tokenizer");
+        let whisper = PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &device);
+        let options = TranscribeOptions::plain(Some(language), Some("transcribe"));
+        Transcriber::new(whisper.expect("a model"), &device, options).expect("a transcriber")
+    }
+
+    fn rows(list: &Path, max_wer: Option<f64>) -> (Vec<Value>, Labelled) {
+        let path = |split: &str| format!("data.{split}={{path: {}}}", list.display());
+        let settings = [path("train"), path("valid"), "data.normalizer=basic".into()];
+        let experiment = Experiment::load(None, &settings).expect("a configuration");
+        let mut rows = Vec::new();
+        let mut write = |row| rows.push(row);
+        let found = label(&experiment, &mut transcriber("en"), None, max_wer, &Unwatched, &mut write);
+        (rows, found.expect("labelled"))
+    }
+
+    #[test]
+    fn each_recording_is_transcribed_in_its_own_language() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let audio: Vec<f32> = (0..16_000).map(|n| 0.3 * (n as f32 * 0.2).sin()).collect();
+        write_wav(&dir.path().join("a.wav"), &audio).expect("written");
+        let list = dir.path().join("list.csv");
+        std::fs::write(&list, "audio,text,language\na.wav,,de\na.wav,,\na.wav,,fr\na.wav,,de\n").expect("written");
+        let (rows, found) = rows(&list, None);
+        let texts: Vec<&str> = rows.iter().map(|row| row["text"].as_str().expect("a text")).collect();
+        let [german, english] = ["de", "en"].map(|language| transcriber(language).audio(&audio).trim().to_owned());
+        assert_ne!(german, english);
+        assert_eq!(texts, [&german, &english, &german]);
+        assert!(found.unreadable.len() == 1 && found.unreadable[0].1.contains("fr"), "{found:?}");
+    }
+
+    #[test]
+    fn a_text_of_which_nothing_is_left_differs_from_every_other() {
+        let dir = tempfile::tempdir().expect("a directory");
+        write_wav(&dir.path().join("a.wav"), &[0.1; 16_000]).expect("written");
+        let list = dir.path().join("list.csv");
+        std::fs::write(&list, "audio,text\na.wav,(laughs)\n").expect("written");
+        let (rows, found) = rows(&list, Some(100.0));
+        assert_eq!((rows.len(), found.differing), (0, 1));
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use std::path::Path;
 use undertone_fit::tune::{Attempt, Limits, Outcome, within_limits};
 use undertone_ops::runs_on_host;
-use undertone_train::{BackendFailure, GradientCheckpointing, catch_backend_failure, peak_memory_bytes};
+use undertone_train::{BackendFailure, GradientCheckpointing, catch_backend_failure, peak_bytes};
 
 /// Tries a batch within limits. Call it in a separate process: if a limit is exceeded, `report` is called from another
 /// thread and the process ends.
@@ -41,13 +41,4 @@ fn attempted(
         Err(BackendFailure::OutOfMemory(reason)) => Outcome::OutOfMemory { reason },
         Err(BackendFailure::Device(reason)) => return Err(RunError::DeviceFailed { step: None, reason, saved: None }),
     })
-}
-
-/// Returns the peak memory in bytes: on an accelerator the memory that its allocator has reserved, if known, because it
-/// never releases any; on a CPU that of the process.
-fn peak_bytes(device: &Device) -> Option<u64> {
-    match runs_on_host(device) {
-        true => peak_memory_bytes(),
-        false => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
-    }
 }

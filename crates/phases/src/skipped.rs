@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skipped, Skips};
-use undertone_store::{StoreError, write_atomically};
+use undertone_store::{StoreError, write_json};
 use undertone_train::{BoxError, ProcessGroup, TrainError};
 
 /// Writer of `bad_samples.json`: the number of samples that could not be read, and the first of them with reasons.
@@ -126,7 +126,7 @@ impl SkipRecord {
     }
 
     fn write_record(&self, record: &Record) -> Result<(), StoreError> {
-        write_atomically(&self.path, serde_json::to_string_pretty(record).unwrap_or_default().as_bytes())
+        write_json(&self.path, record)
     }
 }
 

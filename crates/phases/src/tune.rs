@@ -13,6 +13,7 @@ use crate::run;
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
 use undertone_fit::tune::{Attempt, Outcome, Plan, Probe, TuneError, TuneOptions, TuneRequest, search, table};
+use undertone_ops::runs_on_host;
 use undertone_train::{GradientCheckpointing, LrScaling};
 
 /// Result of tuning.
@@ -54,7 +55,9 @@ pub fn tune(
     probe: impl FnMut(Attempt) -> Result<Outcome, TuneError>,
     found: impl FnMut(&Probe),
 ) -> Result<Tuned, TuneError> {
+    let on_host = experiment.device.resolve().is_ok_and(|device| runs_on_host(&device));
     let request = TuneRequest {
+        together: if on_host { rayon::current_num_threads() } else { 1 },
         effective: experiment.data.batch_size * experiment.train.accumulation,
         most: MOST_BATCH,
         checkpointed: experiment.train.gradient_checkpointing.every().is_some(),
@@ -90,8 +93,11 @@ impl Tuned {
             let rate = before.train.optimizer.lr;
             let own = before.train.optimizer.lr_scaling;
             let rate = if own.rule().is_none() {
-                let rescaled = rate * scaling.factor(now as f64, was);
+                let factor = scaling.factor(now as f64, was);
+                let rescaled = rate * factor;
                 self.experiment.train.optimizer.lr = rescaled;
+                let groups = &mut self.experiment.train.optimizer.groups;
+                groups.iter_mut().filter_map(|group| group.lr.as_mut()).for_each(|lr| *lr *= factor);
                 let rule = format!("{scaling:?}").to_lowercase();
                 format!("learning rate {rate} → {rescaled} by the rule `{rule}`")
             } else {

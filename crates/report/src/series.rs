@@ -52,6 +52,15 @@ fn mean_point(points: &[(u64, f64)]) -> (f64, f64) {
     (step, points.iter().map(|(_, value)| value / count).sum())
 }
 
+/// Formats seconds as `1:02:03`.
+pub(crate) fn clock(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

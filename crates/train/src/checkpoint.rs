@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use undertone_metrics::Direction;
-use undertone_store::{Dtype, HostTensor, StoreError, TensorFile, replace_directory, write_atomically, write_tensors};
+use undertone_store::{
+    Dtype, HostTensor, StoreError, TensorFile, replace_directory, write_atomically, write_json, write_tensors,
+};
 
 /// State of training without its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -152,8 +154,7 @@ impl Checkpoints {
                 if let Some(ema) = ema {
                     write_tensors(&dir.join(EMA), ema, Dtype::F32)?;
                 }
-                let json = serde_json::to_string_pretty(state).unwrap_or_default();
-                write_atomically(&dir.join(STATE), json.as_bytes())?;
+                write_json(&dir.join(STATE), state)?;
                 let mut sums = String::new();
                 for name in [MODEL, OPTIMIZER, STATE].into_iter().chain(ema.is_some().then_some(EMA)) {
                     sums.push_str(&format!("{:08x}  {name}\n", checksum(&dir.join(name))?));

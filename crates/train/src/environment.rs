@@ -1,11 +1,12 @@
 //! `environment.json`: the software and the machine of a run.
 
+use crate::memory::kib_field;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
-use undertone_store::{StoreError, write_atomically};
+use undertone_store::{StoreError, write_json};
 
 /// Version of Burn, which the workspace pins.
 const BURN: &str = "0.22.1";
@@ -75,7 +76,7 @@ impl Environment {
             device: device_name(device),
             cpu: value_of(Path::new("/proc/cpuinfo"), "model name"),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: value_of(Path::new("/proc/meminfo"), "MemTotal").and_then(|text| kib(&text)),
+            memory_bytes: std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib_field(&text, "MemTotal:")),
             os: operating_system(),
             gpus: nvidia_gpus(Path::new("/proc/driver/nvidia/gpus")),
         }
@@ -88,8 +89,7 @@ impl Environment {
     pub fn record(self, directory: &Path) -> Result<(), StoreError> {
         let mut sessions = Self::sessions(directory);
         sessions.push(self);
-        let json = serde_json::to_string_pretty(&Sessions { sessions }).unwrap_or_default();
-        write_atomically(&directory.join(FILE), json.as_bytes())
+        write_json(&directory.join(FILE), &Sessions { sessions })
     }
 
     /// Reads the sessions of the run in a directory, in order. Empty if there is no readable file.
@@ -141,11 +141,6 @@ fn value_of(path: &Path, key: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
-}
-
-/// Converts a text like `24630232 kB` to bytes.
-fn kib(text: &str) -> Option<u64> {
-    text.strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 /// Lists the cards of NVIDIA's driver on Linux, which has a folder for each card with a file `information`.
@@ -221,7 +216,6 @@ mod tests {
         assert_eq!(value_of(&path, "model name").as_deref(), Some("AMD EPYC 9B14: x"));
         assert_eq!(value_of(&path, "processor").as_deref(), Some("0"));
         assert_eq!((value_of(&path, "MemTotal"), value_of(&dir.path().join("none"), "x")), (None, None));
-        assert_eq!([kib("24630232 kB"), kib("many kB"), kib("12")], [Some(24_630_232 * 1024), None, None]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use undertone_metrics::Interval;
-use undertone_store::{StoreError, write_atomically};
+use undertone_store::{StoreError, write_json};
 
 /// Score of a model that was exported as the best of a run.
 ///
@@ -36,7 +36,7 @@ impl Exported {
     }
 
     pub(crate) fn write(&self, folder: &Path) -> Result<(), StoreError> {
-        write_atomically(&folder.join(FILE), serde_json::to_string_pretty(self).unwrap_or_default().as_bytes())
+        write_json(&folder.join(FILE), self)
     }
 
     /// Returns the best score so far and its step: that of the model in `folder`, or else `known`, which is the

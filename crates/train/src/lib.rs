@@ -110,7 +110,10 @@ pub use guard::{GuardConfig, GuardState, OnNan, OnSpike, Trouble};
 pub use hardware::{Gpu, Hardware, HardwareSampler, gpu, gpu_driver, measured_peak_flops, peak_flops};
 pub use learner::{LAST_LOSS, Learner, LearnerBuilder};
 pub use loss_scale::{LossScale, LossScaleConfig};
-pub use memory::{Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, resident_memory_bytes};
+pub use memory::{
+    Amount, MemoryBudget, MemoryBudgetError, available_memory_bytes, peak_bytes, peak_memory_bytes,
+    resident_memory_bytes,
+};
 pub use objective::{
     BatchStats, BatchStream, Batches, BoxError, Evaluation, Example, LossSum, LossTerm, Objective, Share,
 };
@@ -122,7 +125,7 @@ pub use performance::{Performance, RankPerformance, TimeSplit};
 pub use precision::Precision;
 pub use process_group::ProcessGroup;
 pub use progress::{Display, Progress};
-pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary, peak_memory_bytes};
+pub use report::{ExampleChange, MetricsLog, ParameterCount, Summary};
 pub use schedule::Schedule;
 pub use stepper::{StepOutcome, StepReport};
 pub use tally::{LossTally, StepTerm};

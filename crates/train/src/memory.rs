@@ -1,9 +1,11 @@
 //! Memory of the machine and of this process, and amounts of memory as text.
 
+use burn::tensor::Device;
 use bytesize::Unit;
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use undertone_ops::runs_on_host;
 
 /// A limit in a configuration: `6GB`, `512 MiB`, a plain number of bytes, or a share like `80%` of the available
 /// memory.
@@ -101,8 +103,22 @@ pub fn resident_memory_bytes() -> Option<u64> {
     kib_field(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
 
+/// Returns the peak memory of this process in bytes, if the system reports it.
+pub fn peak_memory_bytes() -> Option<u64> {
+    kib_field(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// Returns the peak memory of a run in bytes: on an accelerator the memory that its allocator has reserved, if known, because it
+/// never releases any; on a CPU that of the process.
+pub fn peak_bytes(device: &Device) -> Option<u64> {
+    match runs_on_host(device) {
+        true => peak_memory_bytes(),
+        false => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
+    }
+}
+
 /// Returns the number of KiB after `name` in a file of the proc file system, in bytes.
-fn kib_field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }

@@ -175,13 +175,6 @@ pub(crate) fn rounded(value: f64) -> Value {
     format!("{value:.6e}").parse::<f64>().ok().and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number)
 }
 
-/// Returns the peak memory of this process in bytes, if the system reports it.
-pub fn peak_memory_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

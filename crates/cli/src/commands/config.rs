@@ -6,7 +6,7 @@ use crate::output;
 use crate::{note, say};
 use std::path::{Path, PathBuf};
 use undertone::phases::{Experiment, Migrated, migrated};
-use undertone::store::write_atomically;
+use undertone::store::{StoreError, write_atomically};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -53,6 +53,15 @@ fn migrate(file: &Path, check: bool) -> Result<(), Failure> {
         );
         return output::text(text);
     }
-    write_atomically(file, text.as_bytes()).map_err(|error| Failure::Machine(error.to_string()))?;
+    replace(file, &text).map_err(|error| Failure::Machine(error.to_string()))?;
     say!("{name} has new keys in place of {keys}")
+}
+
+/// Writes a file anew, with its permissions; of a link, the file that it leads to.
+fn replace(file: &Path, text: &str) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { action: "write", path: file.to_owned(), source };
+    let place = std::fs::canonicalize(file).map_err(io)?;
+    let permissions = place.metadata().map_err(io)?.permissions();
+    write_atomically(&place, text.as_bytes())?;
+    std::fs::set_permissions(&place, permissions).map_err(io)
 }

@@ -5,6 +5,7 @@ mod check;
 mod label;
 mod unreadable;
 
+use crate::commands::places::refuse_to_replace;
 use crate::failure::Failure;
 use crate::find_config;
 use crate::progress::Bar;
@@ -112,13 +113,4 @@ fn synthesiser<'a>(experiment: &'a Experiment, task: Option<&str>) -> Result<&'a
     };
     let recorded = || Failure::BadInput("the samples are recordings and not synthesised".into());
     found.synthesised().ok_or_else(recorded)
-}
-
-/// Refuses an output directory that is not empty, because its files may be the user's own.
-pub fn refuse_to_replace(dir: &Path) -> Result<(), Failure> {
-    let full = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    match full || dir.is_file() {
-        true => Err(Failure::BadInput(format!("`{}` is not empty: choose another directory", dir.display()))),
-        false => Ok(()),
-    }
 }

@@ -92,6 +92,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let evaluated = subject.evaluate(split).map_err(Failure::of_run)?;
     let comparison = args.compare.as_deref().map(|with| compared(&subject, &evaluated, with, split)).transpose()?;
     let line = line(args, &evaluated, comparison.as_ref())?;
+    // Before the report, which may not be writable.
+    say!("{line}")?;
     if let Some(directory) = page {
         let data = args.data.clone().unwrap_or_else(|| format!("the {} data", split.name()));
         let record = evaluated.record(&data, &args.by, comparison).map_err(Failure::of_run)?;
@@ -99,7 +101,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let path = written.map_err(Failure::of_report)?;
         tracing::info!("report: {}", path.display());
     }
-    say!("{line}")
+    Ok(())
 }
 
 /// Returns the directory of the page that shows the evaluation, if it is asked for.
@@ -117,7 +119,7 @@ fn page(args: &Args, subject: &Subject) -> Result<Option<PathBuf>, Failure> {
 
 /// Evaluates another model on the same samples, and compares it.
 fn compared(subject: &Subject, evaluated: &Evaluated, with: &Path, split: Split) -> Result<Comparison, Failure> {
-    let other = subject.evaluate_other(with, split).map_err(Failure::of_run)?;
+    let other = subject.evaluate_other(evaluated, with, split).map_err(Failure::of_run)?;
     let name = with.display().to_string();
     let comparison = evaluated.result.compare(&other.result, &name).map_err(Failure::of_run)?;
     for (metric, Compared { value, difference, significance }) in &comparison.metrics {

@@ -1,6 +1,6 @@
 //! `undertone export`.
 
-use crate::commands::data::refuse_to_replace;
+use crate::commands::places::{refuse_no_place, refuse_to_replace};
 use crate::commands::verify;
 use crate::failure::Failure;
 use crate::program::load_run;
@@ -257,21 +257,6 @@ fn whole_model(args: &Args, choice: Option<&Choice>) -> Result<PretrainedWhisper
         }
         (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run),
         (None, None) => Err(Failure::BadInput("give --run or --model".into())),
-    }
-}
-
-/// Refuses an output file that exists, because it may be the user's own, or whose directory does not.
-fn refuse_no_place(file: &Path) -> Result<(), Failure> {
-    let name = file.display();
-    if file.symlink_metadata().is_ok() {
-        return Err(Failure::BadInput(format!("`{name}` already exists: choose another file")));
-    }
-    match file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) if !parent.is_dir() => {
-            let parent = parent.display();
-            Err(Failure::BadInput(format!("`{name}` has no place, `{parent}` is no directory: create it first")))
-        }
-        _ => Ok(()),
     }
 }
 

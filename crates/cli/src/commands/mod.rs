@@ -7,6 +7,7 @@ mod data;
 mod eval;
 mod export;
 mod monitor;
+mod places;
 mod predict;
 mod reference;
 mod report;

@@ -42,14 +42,13 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let device = args.device.parse::<DeviceSpec>().map_err(Failure::bad_input)?;
-    let device = device.resolve().map_err(Failure::bad_input)?;
     let limits = Limits {
         bytes: (args.max_upload as usize) << 20,
         seconds: 60.0 * f64::from(args.max_minutes),
         waiting: args.max_waiting.into(),
         ..Limits::default()
     };
-    let library = Library::new(&args.models, &args.runs, &device).map_err(failure)?;
+    let library = Library::new(&args.models, &args.runs, device).map_err(failure)?;
     let address = SocketAddr::new(args.host, args.port);
     let server = Server::bind(address, library, limits, args.token).map_err(failure)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -63,7 +62,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
 fn failure(error: ServeError) -> Failure {
     match error {
         ServeError::Model(error) => Failure::of_run(*error),
-        ServeError::Bind { .. } | ServeError::SameName(_) => Failure::bad_input(error),
+        ServeError::Bind { .. } | ServeError::SameName(_) | ServeError::Device(_) => Failure::bad_input(error),
         ServeError::System(_) => Failure::Machine(error.to_string()),
     }
 }

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::program::load_config;
 use crate::{Program, say};
 use clap::builder::RangedU64ValueParser;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,22 +104,38 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut results = Vec::new();
     if !args.keep_batch {
-        let tuned = tune_batch(args, &experiment)?;
-        results = tuned.lines(&experiment);
-        experiment = tuned.experiment;
+        if args.lr && rates::take_earlier_batch(&args.rates, &mut experiment) {
+            results.push("the batch is that of the search for the learning rate, which goes on".into());
+        } else {
+            let tuned = tune_batch(args, &experiment)?;
+            results = tuned.lines(&experiment);
+            experiment = tuned.experiment;
+        }
+        // The search for the rate may be interrupted.
+        if args.lr {
+            write(&out, &experiment, &results)?;
+        }
     }
     if args.lr {
-        results.extend(rates::tune(&args.rates, &mut experiment)?);
+        let found = rates::tune(&args.rates, &mut experiment).inspect_err(|_| {
+            results.iter().for_each(|line| tracing::info!("{line}"));
+        })?;
+        results.extend(found);
     }
     if experiment == before {
         results.push("nothing is changed".into());
     }
-    std::fs::write(&out, tuned_yaml(&experiment, &results))
-        .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))?;
+    let written = write(&out, &experiment, &results);
     for line in results {
         say!("{line}")?;
     }
+    written?;
     say!("train with: {} train --config {}", Program::running(), out.display())
+}
+
+fn write(out: &Path, experiment: &Experiment, results: &[String]) -> Result<(), Failure> {
+    std::fs::write(out, tuned_yaml(experiment, results))
+        .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))
 }
 
 /// Searches for the batch.
@@ -228,6 +245,10 @@ impl Prober {
         let scratch = self.scratch.path();
         let records = scratch.join(format!("batch-{}", attempt.batch));
         let mut command = Command::new(std::env::current_exe()?);
+        // They are in the configuration already, where arguments have replaced some of them.
+        let variables = std::env::vars_os().map(|(name, _)| name);
+        let of_configuration = |name: &OsString| name.as_encoded_bytes().starts_with(b"UNDERTONE_");
+        variables.filter(of_configuration).for_each(|name| _ = command.env_remove(name));
         command.arg(PROBE).arg("--config").arg(scratch.join("probe.yaml")).arg("--scratch").arg(&records);
         command.args(["--batch", &attempt.batch.to_string(), "--accumulation", &attempt.accumulation.to_string()]);
         command.args(["--seconds", &self.limits.time.as_secs().to_string()]);

@@ -135,11 +135,12 @@ impl Default for TransformCodec {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::carrier;
     use super::*;
     use undertone_data::level;
 
     fn tone(samples: usize) -> Vec<f32> {
-        (0..samples).map(|n| 0.5 * (2.0 * PI * 700.0 * n as f64 / RATE).sin() as f32).collect()
+        carrier(700.0, 0.5, samples)
     }
 
     fn difference(a: &[f32], b: &[f32]) -> f64 {

@@ -176,11 +176,12 @@ fn scatter(flutter: DrawnFlutter, rng: &mut ChaCha8Rng, audio: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::carrier;
     use super::*;
     use undertone_data::level;
 
     fn tone(samples: usize) -> Vec<f32> {
-        (0..samples).map(|n| (TAU * 700.0 * n as f64 / RATE).sin() as f32).collect()
+        carrier(700.0, 1.0, samples)
     }
 
     #[test]

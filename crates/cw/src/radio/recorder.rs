@@ -161,12 +161,11 @@ impl DrawnRate {
 
 #[cfg(test)]
 mod tests {
-    use std::f64::consts::TAU;
-
+    use super::super::testing::carrier;
     use super::*;
 
     fn tone(hz: f64) -> Vec<f32> {
-        (0..64_000).map(|n| (TAU * hz * f64::from(n) / RATE).sin() as f32).collect()
+        carrier(hz, 1.0, 64_000)
     }
 
     fn power_db(audio: &[f32], low_hz: f64, high_hz: f64) -> f64 {

@@ -17,7 +17,12 @@ pub(crate) fn off() -> RadioChannel {
 
 /// A carrier at a tenth of full scale.
 pub(crate) fn tone(hz: f64, seconds: f64) -> Vec<f32> {
-    (0..(seconds * RATE) as usize).map(|n| 0.1 * (TAU * hz * n as f64 / RATE).sin() as f32).collect()
+    carrier(hz, 0.1, (seconds * RATE) as usize)
+}
+
+/// A carrier of an amplitude.
+pub(crate) fn carrier(hz: f64, amplitude: f32, samples: usize) -> Vec<f32> {
+    (0..samples).map(|n| amplitude * (TAU * hz * n as f64 / RATE).sin() as f32).collect()
 }
 
 /// A carrier at half of full scale that is keyed at random: marks of 60 ms to 180 ms, with pauses in between.

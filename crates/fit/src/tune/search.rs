@@ -27,6 +27,9 @@ pub struct TuneRequest {
     pub effective: usize,
     /// Upper limit of the batch in a configuration.
     pub most: usize,
+    /// Most batches of an optimizer step that are computed side by side, with the activations of each in memory: on a CPU as many as it has
+    /// threads, elsewhere 1.
+    pub together: usize,
     /// Whether activation checkpointing is on already; if so, the search does not try it in addition.
     pub checkpointed: bool,
 }
@@ -66,8 +69,9 @@ pub fn search(
         let (mut search, mut probes) = (Search::new(cap), Vec::new());
         while let Some(batch) = search.next() {
             // With two batches per step, the accumulated gradients are in memory together with the activations of the
-            // second batch. More batches per step change nothing.
-            let attempt = Attempt { batch, accumulation: effective.div_ceil(batch).min(2), checkpointing };
+            // second batch. More batches per step than those side by side change nothing.
+            let most = request.together.max(2);
+            let attempt = Attempt { batch, accumulation: effective.div_ceil(batch).min(most), checkpointing };
             let outcome = probe(attempt)?;
             search.record(batch, outcome.fits());
             probes.push(Probe { batch, accumulation: attempt.accumulation, outcome });
@@ -138,7 +142,7 @@ mod tests {
 
     /// Notes of a search in which batches up to 26 fit, and 24 is the fastest.
     fn notes(goal: Goal) -> (usize, String) {
-        let request = TuneRequest { effective: 64, most: 64, checkpointed: false };
+        let request = TuneRequest { effective: 64, most: 64, together: 1, checkpointed: false };
         let options = TuneOptions { goal, margin: 0.08, ..Default::default() };
         let probe = |attempt: Attempt| {
             Ok(match attempt.batch {
@@ -151,6 +155,23 @@ mod tests {
         let tuned = search(&request, &options, probe, |_| ()).expect("a batch");
         assert_eq!(tuned.largest, 26);
         (tuned.plan.batch, tuned.notes.join("\n"))
+    }
+
+    #[test]
+    fn as_many_batches_are_tried_as_are_computed_side_by_side() {
+        let request = TuneRequest { effective: 64, most: 64, together: 8, checkpointed: false };
+        let mut tried = Vec::new();
+        let probe = |attempt: Attempt| {
+            tried.push((attempt.batch, attempt.accumulation));
+            // Each of those side by side takes memory.
+            Ok(match attempt.batch * attempt.accumulation.min(8) {
+                ..=32 => Outcome::Fits { peak_bytes: None, samples_per_second: 100.0 },
+                _ => Outcome::OutOfMemory { reason: "no memory".into() },
+            })
+        };
+        let tuned = search(&request, &TuneOptions::default(), probe, |_| ()).expect("a batch");
+        assert_eq!(tuned.largest, 4);
+        assert!(tried.contains(&(8, 8)) && tried.contains(&(4, 8)), "{tried:?}");
     }
 
     #[test]

@@ -346,6 +346,7 @@ mod tests {
     use super::*;
     use crate::adaptable::adapt;
     use crate::adapters::lora::LoraConfig;
+    use crate::testing::values;
     use undertone_store::parameter_infos;
 
     fn config(model_type: TextModelType) -> TextEncoderConfig {
@@ -361,10 +362,6 @@ mod tests {
             initializer_range: 0.5,
             ..Default::default()
         }
-    }
-
-    fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
     }
 
     fn ids(rows: &[&[i64]], device: &Device) -> Tensor<2, Int> {

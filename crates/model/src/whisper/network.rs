@@ -98,6 +98,7 @@ mod tests {
     use crate::adaptable::{adapt, merge, unmerge};
     use crate::adapters::Gates;
     use crate::adapters::lora::{LoraBank, LoraConfig};
+    use crate::testing::values;
     use burn::module::Param;
     use undertone_store::parameter_infos;
 
@@ -173,9 +174,5 @@ mod tests {
         let states = model.encoder.layer_norm.forward(x);
         let mut cache = model.decoder.cache(states, Some(gates));
         model.decoder.logits(model.decoder.forward(ids, &mut cache))
-    }
-
-    fn values(x: Tensor<3>) -> Vec<f32> {
-        x.try_into_vec_as().expect("floats")
     }
 }

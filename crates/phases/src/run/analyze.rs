@@ -18,7 +18,7 @@ use crate::{Experiment, RunError, Split};
 use std::path::PathBuf;
 use undertone_model::frozen::FrozenDtype;
 use undertone_report::{EvaluationRecord, Metric, MetricsTable, RoutingAnalysis, TaskColumn};
-use undertone_store::write_atomically;
+use undertone_store::write_json;
 use undertone_tasks::TrivialBaseline;
 
 /// Results of [`analyze`], and the place of its page.
@@ -129,8 +129,10 @@ fn evaluate(
     kind: RouterKind,
 ) -> Result<Evaluated, RunError> {
     let data = setup.evaluation_batches(tasks, split)?;
-    let result = setup.evaluator(tasks.to_vec())?.evaluate(model, &data, kind).map_err(RunError::Evaluate)?;
-    Ok(Evaluated { result, data, step: None })
+    let evaluator = setup.evaluator(tasks.to_vec())?;
+    let mut result = evaluator.evaluate(model, &data, kind).map_err(RunError::Evaluate)?;
+    result.describe(data.dataset());
+    Ok(Evaluated { result, data, step: None, normalizer: evaluator.normalizer })
 }
 
 /// Returns a table without rows for these results.
@@ -167,12 +169,11 @@ fn record(table: &mut MetricsTable, router: &str, result: &EvaluationResult) -> 
 
 fn write(experiment: &Experiment, report: Report) -> Result<Report, RunError> {
     let root = experiment.directory();
-    let save = |name: &str, text: &str| write_atomically(&root.join(name), text.as_bytes()).map_err(RunError::from);
-    save("metrics.json", &serde_json::to_string_pretty(&report.table).unwrap_or_default())?;
+    write_json(&root.join("metrics.json"), &report.table)?;
     report.evaluation.write(&root)?;
     let mut page = None;
     if let Some(routing) = &report.routing {
-        save("analysis.json", &serde_json::to_string_pretty(routing).unwrap_or_default())?;
+        write_json(&root.join("analysis.json"), routing)?;
         // The run's own page and those of its stages, which link to one another.
         page = write_reports(&root).map_err(RunError::from)?.into_iter().next();
     }

@@ -11,6 +11,7 @@ use super::newest::newest;
 use super::setup::Setup;
 use super::spec::StageSpec;
 use crate::config::TaskConfig;
+use crate::normalize::TextNormalizer;
 use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, Split};
 use std::path::Path;
 use undertone_data::cache::{CacheConfig, CacheWhat};
@@ -36,6 +37,8 @@ pub struct Evaluated {
     pub(super) data: TaskLoader,
     /// Optimizer step of the model, if it is that of one stage.
     pub(super) step: Option<u64>,
+    /// Normalisation of its texts.
+    pub(super) normalizer: TextNormalizer,
 }
 
 /// Evaluation of a model between a tuned one and the one that its training began with.
@@ -61,29 +64,30 @@ impl Subject {
             Self::Initial(experiment) => {
                 let setup = Setup::new(experiment)?;
                 let model = TaskModel::plain(setup.pretrained.network());
-                self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle)
+                self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle, None)
             }
             Self::Choice(choice) => {
                 let setup = Setup::new(&choice.backbone())?;
                 let step = Exported::read(&choice.stage.best()).map(|exported| exported.step);
                 let (model, kind) = (choice.model(&setup)?, RouterKind::Oracle);
-                let evaluated = self.evaluate_with(&setup, &model, self.tasks(), split, kind)?;
+                let evaluated = self.evaluate_with(&setup, &model, self.tasks(), split, kind, None)?;
                 Ok(Evaluated { step, ..evaluated })
             }
             Self::Tasks(experiment, kind) => {
                 let setup = Setup::new(experiment)?;
                 let model = routed(&setup, *kind)?;
-                self.evaluate_with(&setup, &model, self.tasks(), split, *kind)
+                self.evaluate_with(&setup, &model, self.tasks(), split, *kind, None)
             }
         }
     }
 
-    /// Evaluates another model on a split of this one's data, with this one's metrics: `base`, the model that the
+    /// Evaluates another model as `own` was on a split of this one's data, with its metrics and its normalisation: `base`, the model that the
     /// training began with; or by its path a run or a stage; or a model as [`ModelConfig::named`] takes it.
     ///
     /// # Errors
     /// When there is no such model, when it cannot do the same, or as for [`evaluate`](Self::evaluate).
-    pub fn evaluate_other(&self, with: &Path, split: Split) -> Result<Evaluated, RunError> {
+    pub fn evaluate_other(&self, own: &Evaluated, with: &Path, split: Split) -> Result<Evaluated, RunError> {
+        let normalizer = Some(&own.normalizer);
         let no_rival = |reason: &str| RunError::NoRival { with: with.display().to_string(), reason: reason.to_owned() };
         let own = self.experiment();
         if root_of(with).is_none() || !is_stage(with) {
@@ -97,7 +101,7 @@ impl Subject {
             };
             let setup = Setup::new(&Experiment { model, ..self.with_own_data(own) })?;
             let model = TaskModel::plain(setup.pretrained.network());
-            return self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle);
+            return self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle, normalizer);
         }
         match self {
             Self::Tasks(_, kind) => {
@@ -114,7 +118,7 @@ impl Subject {
                 check_labels(own.tasks.iter().zip(&other.tasks)).map_err(|reason| no_rival(&reason))?;
                 let setup = Setup::new(&self.with_own_data(&other))?;
                 let model = routed(&setup, *kind)?;
-                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks), split, *kind)
+                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks), split, *kind, normalizer)
             }
             Self::Choice(_) | Self::Initial(_) => {
                 let label = self.tasks().into_iter().find_map(|task| task.label().map(str::to_owned));
@@ -123,7 +127,8 @@ impl Subject {
                 check_labels(self.tasks().iter().zip(&choice.tasks())).map_err(|reason| no_rival(&reason))?;
                 let setup = Setup::new(&self.with_own_data(&choice.backbone()))?;
                 let model = choice.model(&setup)?;
-                self.evaluate_with(&setup, &model, self.with_own_metrics(choice.tasks()), split, RouterKind::Oracle)
+                let tasks = self.with_own_metrics(choice.tasks());
+                self.evaluate_with(&setup, &model, tasks, split, RouterKind::Oracle, normalizer)
             }
         }
     }
@@ -159,7 +164,7 @@ impl Subject {
                 .map_err(|source| RunError::Blend { with: BASE.to_owned(), source })?;
             let model = TaskModel::plain(BoxedBackbone::new("Whisper", whisper));
             let evaluate = |subject: &Self, setup: &Setup, split| {
-                subject.evaluate_with(setup, &model, subject.tasks(), split, RouterKind::Oracle)
+                subject.evaluate_with(setup, &model, subject.tasks(), split, RouterKind::Oracle, None)
             };
             let task = evaluate(self, &setup, split)?.result;
             let general = match (&general, &general_setup) {
@@ -246,7 +251,8 @@ impl Subject {
         others.into_iter().zip(own).map(|(task, metrics)| TaskConfig { metrics, ..task }).collect()
     }
 
-    /// Evaluates a model on its data. `setup` has the backbone of the model, and `tasks` have its heads.
+    /// Evaluates a model on its data. `setup` has the backbone of the model, and `tasks` have its heads. Texts are normalised as the
+    /// model's are, if `normalizer` is not given.
     fn evaluate_with(
         &self,
         setup: &Setup,
@@ -254,6 +260,7 @@ impl Subject {
         tasks: Vec<TaskConfig>,
         split: Split,
         kind: RouterKind,
+        normalizer: Option<&TextNormalizer>,
     ) -> Result<Evaluated, RunError> {
         // Long recordings are aligned by the initial model, as in training, so that the evaluated model does not affect
         // the data that it is evaluated on.
@@ -264,11 +271,14 @@ impl Subject {
             true => Setup::new(experiment)?.evaluation_batches(&own, split)?,
             false => setup.evaluation_batches(&own, split)?,
         };
-        let evaluator = setup.evaluator(tasks)?;
+        let mut evaluator = setup.evaluator(tasks)?;
+        if let Some(normalizer) = normalizer {
+            evaluator.normalizer = normalizer.clone();
+        }
         evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
         let mut result = evaluator.evaluate(model, &data, kind).map_err(TrainError::Data)?;
         result.describe(data.dataset());
-        Ok(Evaluated { result, data, step: None })
+        Ok(Evaluated { result, data, step: None, normalizer: evaluator.normalizer })
     }
 }
 

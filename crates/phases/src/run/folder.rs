@@ -15,8 +15,7 @@ use undertone_model::adapters::lora::LoraConfig;
 use undertone_model::peft::{CONFIG, WEIGHTS};
 use undertone_model::router::RouterConfig;
 use undertone_store::{
-    Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_atomically, write_directory,
-    write_tensors,
+    Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_directory, write_json, write_tensors,
 };
 use undertone_tasks::{BoxedHead, HeadConfig};
 
@@ -206,10 +205,6 @@ fn peft_config(adapter: &AdapterConfig, backbone: &str, targets: Vec<String>) ->
     config.extend(adapter.peft_keys());
     config.insert("inference_mode".into(), true.into());
     config
-}
-
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-    write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
 }
 
 /// Loads the adapters and heads that `expected` describes into `model`, starting at index `slot`. `checksum` is that of

@@ -48,21 +48,23 @@ pub fn tell_others(experiment: &Experiment, split: Split, others: &Path) -> Resu
     let known = predictor.known()?;
     let batches = predictor.setup.evaluation_batches(&experiment.tasks, split)?;
     let own = pooled(&predictor.model, &batches, usize::MAX, &predictor.setup)?;
-    let own: Vec<f64> = own.iter().map(|(input, _)| known.own_share(input)).collect();
-    let shares = predictor.shares(known, others)?;
-    if shares.is_empty() || own.is_empty() {
+    let own: Vec<f32> = own.iter().map(|(input, _)| known.distance(input)).collect();
+    let distances = predictor.distances(known, others)?;
+    if distances.is_empty() || own.is_empty() {
         return Err(RunError::NoOthers(others.to_owned()));
     }
-    let below =
-        |shares: &[f64], limit: f64| shares.iter().filter(|share| **share < limit).count() as f64 / shares.len() as f64;
-    let rejected = TRIED.map(|reject| Rejected { reject, own: below(&own, reject), others: below(&shares, reject) });
-    Ok(Others { own: own.len(), others: shares.len(), area: area(&own, shares), rejected: rejected.into() })
+    let below = |distances: &[f32], limit: f64| {
+        let rejected = distances.iter().filter(|distance| known.share_beyond(**distance) < limit);
+        rejected.count() as f64 / distances.len() as f64
+    };
+    let rejected = TRIED.map(|reject| Rejected { reject, own: below(&own, reject), others: below(&distances, reject) });
+    Ok(Others { own: own.len(), others: distances.len(), area: area(&distances, own), rejected: rejected.into() })
 }
 
 /// Returns the probability that one of `low` is below one of `high`; equal ones count half.
-fn area(high: &[f64], mut low: Vec<f64>) -> f64 {
-    low.sort_by(f64::total_cmp);
-    let wins = |own: &f64| low.partition_point(|other| other < own) + low.partition_point(|other| other <= own);
+fn area(high: &[f32], mut low: Vec<f32>) -> f64 {
+    low.sort_by(f32::total_cmp);
+    let wins = |high: &f32| low.partition_point(|low| low < high) + low.partition_point(|low| low <= high);
     high.iter().map(wins).sum::<usize>() as f64 / (2 * high.len() * low.len()) as f64
 }
 
@@ -72,13 +74,13 @@ impl Predictor {
         self.known.as_ref().ok_or_else(|| RunError::NotRecorded { key: "--others", stage: directory() })
     }
 
-    /// Returns the share of the tasks' own inputs that are as unlike the tasks as each input in a file or folder.
-    fn shares(&self, known: &KnownInputs, path: &Path) -> Result<Vec<f64>, RunError> {
-        let mut shares = Vec::new();
+    /// Returns the distance of each input in a file or folder from the tasks.
+    fn distances(&self, known: &KnownInputs, path: &Path) -> Result<Vec<f32>, RunError> {
+        let mut distances = Vec::new();
         let mut add = |input: SampleInput| {
             let mut batch = self.batch(vec![input])?;
             let values: Vec<f32> = undertone_ops::read(self.tap(&mut batch)?.pooled());
-            shares.push(known.own_share(&values));
+            distances.push(known.distance(&values));
             Ok::<(), RunError>(())
         };
         match self.setup.pretrained.text() {
@@ -98,7 +100,7 @@ impl Predictor {
                 }
             }
         }
-        Ok(shares)
+        Ok(distances)
     }
 }
 

@@ -14,11 +14,10 @@ use super::words::WORDS;
 use crate::config::{BACKBONE, CONFIG, ModelSource};
 use crate::{Experiment, ModelConfig, RunError};
 use burn::tensor::Device;
-use serde::Serialize;
 use std::path::Path;
 use undertone_model::is_model_file;
 use undertone_model::text::PretrainedText;
-use undertone_store::{Dtype, StoreError, TensorFile, write_atomically, write_directory};
+use undertone_store::{Dtype, StoreError, TensorFile, write_atomically, write_directory, write_json};
 
 /// Script that loads the folder with torch and safetensors.
 const SCRIPT: (&str, &str) = ("predict.py", include_str!("predict.py"));
@@ -118,8 +117,4 @@ fn write_backbone(experiment: &Experiment, backbone: &Pretrained, out: &Path, de
 fn is_plain(folder: &Path) -> bool {
     TensorFile::open(&folder.join("model.safetensors"))
         .is_ok_and(|file| !file.names().iter().any(|name| name.ends_with(".gamma")))
-}
-
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StoreError> {
-    write_atomically(path, serde_json::to_string_pretty(value).unwrap_or_default().as_bytes())
 }

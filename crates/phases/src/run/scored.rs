@@ -91,7 +91,8 @@ impl ScoredTask {
 /// Returns a remark on answers that repeat themselves where their references do not, if there are any: a few of them can
 /// make most of an error rate.
 pub(super) fn repetition_remark(tasks: &[ScoredTask]) -> Option<String> {
-    let samples = || tasks.iter().flat_map(|task| &task.samples);
+    let has_rate = |task: &&ScoredTask| ["cer", "wer"].iter().any(|name| task.errors(name).is_some());
+    let samples = || tasks.iter().filter(has_rate).flat_map(|task| &task.samples);
     let looped = samples().filter(|sample| sample.is_loop()).count();
     (looped > 0).then(|| {
         let all = samples().count();
@@ -138,5 +139,10 @@ mod tests {
         assert_eq!(repetition_remark(&[task(&[usual, (&many, &many)])]), None);
         let remark = repetition_remark(&[task(&[usual, ("thank you", &many)]), task(&[usual])]).expect("a remark");
         assert!(remark.contains("references do not: 1 of 3."), "{remark}");
+        let mut tags = task(&[("B-PER O", "O O O O O O O O O O O O O O O O O O O O O O O O O O O O O O")]);
+        let kind: TaskConfig =
+            serde_norway::from_str("{name: a, head: {type: tag, labels: [O, B-PER]}}").expect("YAML");
+        tags.score = Score::new(&kind.head, &kind.metrics()).into();
+        assert_eq!(repetition_remark(&[tags]), None);
     }
 }

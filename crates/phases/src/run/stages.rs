@@ -13,7 +13,7 @@ use crate::run_directory::{RunDirectory, STAGE, check_changes, has_learned, is_o
 use crate::{Experiment, RunError, Session, Split};
 use std::path::PathBuf;
 use undertone_tasks::Cut;
-use undertone_train::{Display, ProcessGroup, Summary};
+use undertone_train::{Display, ProcessGroup, Summary, TrainError};
 
 /// Result of a stage.
 #[derive(Clone, Debug)]
@@ -208,6 +208,7 @@ impl Beginning<'_> {
         experiment: &Experiment,
         process_group: &ProcessGroup,
     ) -> Result<(), RunError> {
+        compare_configurations(experiment, process_group)?;
         if process_group.is_main_process() && !self.replaced.is_empty() {
             let replaced = named(&self.replaced, self.replaced.len());
             tracing::info!("run.overwrite: deleting what was trained in {replaced}");
@@ -225,6 +226,21 @@ impl Beginning<'_> {
         self.replaced.clear();
         self.is_recorded |= records;
         Ok(())
+    }
+}
+
+/// Refuses ranks with different configurations, before anything is deleted for them.
+fn compare_configurations(experiment: &Experiment, process_group: &ProcessGroup) -> Result<(), RunError> {
+    if process_group.is_alone() {
+        return Ok(());
+    }
+    let all = process_group.all_gather(experiment.to_yaml())?;
+    match all.iter().position(|other| *other != all[0]) {
+        Some(rank) => {
+            let rank = process_group.name(rank);
+            Err(TrainError::RanksDiffer { rank, what: "another configuration" }.into())
+        }
+        None => Ok(()),
     }
 }
 
@@ -289,7 +305,9 @@ fn train_apart(
     let mut is_complete = true;
     let trained: Result<(), RunError> = stages.iter().skip(group).step_by(groups).try_for_each(|stage| {
         if is_complete {
-            is_complete = !train_stage(stage, setup, beginning, &in_group)?.is_interrupted();
+            // The other tasks may train for hours until they hear of it.
+            let failed = |error: &RunError| tracing::error!("{}: {error}", stage.title);
+            is_complete = !train_stage(stage, setup, beginning, &in_group).inspect_err(failed)?.is_interrupted();
         }
         Ok(())
     });

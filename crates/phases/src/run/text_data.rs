@@ -26,7 +26,8 @@ pub(super) const WORDS: &str = "words";
 fn columns(texts: Vec<(Origin, String)>) -> BTreeMap<String, Columns> {
     let of = |(origin, text): (Origin, String)| {
         let mut columns = origin.columns();
-        columns.entry(WORDS.to_owned()).or_insert_with(|| text.split_whitespace().count().to_string());
+        // In place of a column of that name, such as the list of words of a tagged sentence.
+        columns.insert(WORDS.to_owned(), text.split_whitespace().count().to_string());
         (origin.to_string(), columns)
     };
     texts.into_iter().map(of).collect()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use undertone_fit::{RateError, RateOptions, RateSearch, RateTrial, search_rates};
 use undertone_metrics::Direction;
 use undertone_report::{RateCurve, RatePage, ReportError};
-use undertone_store::{StoreError, write_atomically};
+use undertone_store::{DirectoryLock, LockError, StoreError, write_atomically};
 use undertone_train::{Display, Summary, TrainConfig, TrainError};
 
 /// What a search trains at each rate: the stages of a run that have one learning rate.
@@ -65,6 +65,9 @@ pub enum RateSearchError {
         /// Metrics that there are.
         found: String,
     },
+    /// Another process searches in the directory.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// Its records cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -83,7 +86,7 @@ impl From<RunError> for RateSearchError {
 const RECORDS: &str = "search.json";
 
 /// Records of a search, from which the same search goes on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Records {
     /// Configuration that is searched for.
     config: String,
@@ -219,7 +222,10 @@ impl RateSubject {
     ) -> Result<RateSearch, RateSearchError> {
         let _heeding = session.interrupt.heed();
         let directory = self.directory();
+        let _lock = DirectoryLock::acquire(&directory)?;
         let mut records = self.records(&directory, options)?;
+        // Before the first trial, so that one which was interrupted is known to be of this search.
+        records.write(&directory)?;
         let search = search_rates(options, self.direction, |rate, steps| {
             let known = records.trials.iter().find(|(tried, length, _)| *tried == rate && *length == steps);
             let value = match known {
@@ -243,25 +249,43 @@ impl RateSubject {
 
     /// Returns the records of this search: those in its directory, or new ones.
     fn records(&self, directory: &Path, options: &RateOptions) -> Result<Records, RateSearchError> {
-        let mut asked = self.experiment.clone();
-        asked.run.overwrite = false;
-        let (config, rates, steps) = (asked.to_yaml(), options.rates.clone(), options.steps);
+        let (config, rates, steps) = (self.recorded_config(), options.rates.clone(), options.steps);
         let new = Records { config, rates, steps, trials: Vec::new() };
-        let path = directory.join(RECORDS);
-        let text = match std::fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(new),
-            text => text.map_err(|source| StoreError::Io { action: "read", path, source })?,
-        };
-        match serde_json::from_slice::<Records>(&text) {
-            Ok(earlier) if (Records { trials: Vec::new(), ..earlier.clone() }) == new => Ok(earlier),
+        match Records::read(directory)? {
+            Some(earlier) if (Records { trials: Vec::new(), ..earlier.clone() }) == new => Ok(earlier),
+            None if trials(directory).is_empty() => Ok(new),
+            // Trials of another search would otherwise be resumed.
             _ if self.experiment.run.overwrite => {
-                // Trials of another search would otherwise be resumed.
                 let io = |source| StoreError::Io { action: "clear", path: directory.to_owned(), source };
-                std::fs::remove_dir_all(directory).map_err(io)?;
+                trials(directory).iter().try_for_each(std::fs::remove_dir_all).map_err(io)?;
                 Ok(new)
             }
             _ => Err(RateSearchError::Other(directory.to_owned())),
         }
+    }
+
+    /// Configuration by which a search is known again.
+    fn recorded_config(&self) -> String {
+        let mut asked = self.experiment.clone();
+        asked.run.overwrite = false;
+        asked.to_yaml()
+    }
+
+    /// Gives `experiment` the batch of an earlier search for the rate in its directory, if that differs from this one in nothing but what a
+    /// search for the batch sets: it need not be repeated, and might choose another batch. Returns whether there is such a search.
+    pub fn take_earlier_batch(&self, experiment: &mut Experiment) -> bool {
+        let records = Records::read(&self.directory()).ok().flatten();
+        let Some(earlier) = records.and_then(|records| serde_norway::from_str::<Experiment>(&records.config).ok())
+        else {
+            return false;
+        };
+        let mut same = self.clone();
+        copy_batch(&earlier, &mut same.experiment);
+        let is_same = same.recorded_config() == earlier.to_yaml();
+        if is_same {
+            copy_batch(&earlier, experiment);
+        }
+        is_same
     }
 
     /// Trains with a rate. Returns the metric; `None` if training diverged.
@@ -291,6 +315,10 @@ impl RateSubject {
                 return Err(RateSearchError::Interrupted);
             }
             let Some(value) = summary.after.get(self.metric()) else {
+                // Numbers that are not finite are in no summary.
+                if summary.before.contains_key(self.metric()) {
+                    return Ok(None);
+                }
                 let found = summary.after.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                 return Err(RateSearchError::NoMetric { metric: self.metric().to_owned(), found });
             };
@@ -363,6 +391,16 @@ impl RateSubject {
 }
 
 impl Records {
+    /// Reads those of a directory, if there are any. What cannot be understood is another search's.
+    fn read(directory: &Path) -> Result<Option<Self>, StoreError> {
+        let path = directory.join(RECORDS);
+        match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StoreError::Io { action: "read", path, source }),
+            Ok(text) => Ok(Some(serde_json::from_slice(&text).unwrap_or_default())),
+        }
+    }
+
     fn write(&self, directory: &Path) -> Result<(), StoreError> {
         let text = serde_json::to_vec_pretty(self).expect("numbers and texts");
         write_atomically(&directory.join(RECORDS), &text)
@@ -372,6 +410,29 @@ impl Records {
 /// Name of the run of a trial.
 fn trial_name(rate: f64, steps: u64) -> String {
     format!("{rate:e}-{steps}")
+}
+
+/// Returns the directories of trials in that of a search. Other entries may be the user's own.
+fn trials(directory: &Path) -> Vec<PathBuf> {
+    let is_trial = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let parts = name.and_then(|name| name.rsplit_once('-'));
+        let parsed = parts.and_then(|(rate, steps)| Some((rate.parse().ok()?, steps.parse().ok()?)));
+        path.is_dir() && parsed.is_some_and(|(rate, steps)| name == Some(&trial_name(rate, steps)))
+    };
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_trial).collect()
+}
+
+/// Copies what a search for the batch sets: the learning rate only with another number of samples in a step.
+fn copy_batch(from: &Experiment, to: &mut Experiment) {
+    let samples = |experiment: &Experiment| experiment.data.batch_size * experiment.train.accumulation;
+    if samples(from) != samples(to) {
+        to.train.optimizer.lr = from.train.optimizer.lr;
+        to.train.optimizer.groups.clone_from(&from.train.optimizer.groups);
+    }
+    to.data.batch_size = from.data.batch_size;
+    to.train.accumulation = from.train.accumulation;
+    to.train.gradient_checkpointing = from.train.gradient_checkpointing;
 }
 
 /// Sets `section.key` in a map of keys.

@@ -2,6 +2,7 @@
 
 use super::recommend::{MEASURED_STEPS, percent};
 use super::snapshot::{Snapshot, State};
+use crate::series::clock;
 use serde_json::{Map, Value};
 use undertone_train::{Gpu, Hardware, Performance, RankPerformance};
 
@@ -159,14 +160,6 @@ fn bar(share: f64) -> String {
 fn full_bar(share: f64) -> String {
     let done = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     "━".repeat(done) + &"┄".repeat(BAR - done)
-}
-
-fn clock(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    match seconds / 3600 {
-        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
-        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
-    }
 }
 
 #[cfg(test)]

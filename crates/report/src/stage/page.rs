@@ -6,6 +6,7 @@ use crate::difference::marked;
 use crate::error::ReportError;
 use crate::evaluation::page as evaluation;
 use crate::html::{self as frame, REPORT};
+use crate::series::clock;
 use maud::{Markup, html};
 use std::path::{Component, Path};
 use undertone_metrics::direction_of;
@@ -80,7 +81,7 @@ fn cards(summary: &Summary, records: &RunRecords) -> Vec<(&'static str, String, 
     let mut cards = vec![
         ("Steps", summary.steps.to_string(), String::new()),
         ("Samples", summary.samples.to_string(), String::new()),
-        ("Time", duration(summary.seconds), "evaluations included".into()),
+        ("Time", clock(summary.seconds), "evaluations included".into()),
         ("Samples/s", format!("{:.1}", summary.samples_per_second), "of training steps".into()),
         ("Trained", count(parameters.trainable), format!("of {} parameters", count(parameters.total))),
     ];
@@ -203,13 +204,6 @@ fn figures(figures: &[Figure]) -> Markup {
         figures.iter().map(|figure| (figure.svg.as_str(), figure.caption.as_str())),
         frame::Pictures::SmallCurves,
     )
-}
-
-/// Formats seconds as `1:02:03`.
-fn duration(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
 /// Formats bytes as MiB or GiB.
@@ -386,7 +380,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!([59.6, 61.0, 3723.0].map(duration), ["1:00", "1:01", "1:02:03"]);
+        assert_eq!([59.6, 61.0, 3723.0].map(clock), ["1:00", "1:01", "1:02:03"]);
         assert_eq!([999, 12_345, 1_433_406].map(count), ["999", "12.3 k", "1.43 M"]);
         assert_eq!([1 << 20, 3 << 29].map(memory), ["1 MiB", "1.5 GiB"]);
     }

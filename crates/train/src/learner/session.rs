@@ -16,7 +16,7 @@ use burn::tensor::Device;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use undertone_ops::{compiles_kernels, runs_ahead};
-use undertone_store::write_atomically;
+use undertone_store::write_json;
 
 /// Name in logs of the last step's loss, if a line covers several steps.
 pub const LAST_LOSS: &str = "last_loss";
@@ -184,7 +184,7 @@ impl Session {
         let path = dir.join("summary.json");
         let says_finished = Summary::read(dir).is_some_and(|before| before.completed);
         if self.watch.steps() > 0 || self.owes_evaluation || !path.exists() || summary.completed && !says_finished {
-            write_atomically(&path, serde_json::to_string_pretty(summary).unwrap_or_default().as_bytes())?;
+            write_json(&path, summary)?;
         }
         Ok(())
     }

@@ -33,6 +33,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let found = check(&experiment, &options).map_err(Failure::bad_input)?;
     let json = serde_json::to_string_pretty(&found.to_json()).map_err(|e| Failure::Machine(e.to_string()))? + "\n";
     let on_stdout = args.json.as_deref() == Some(Path::new("-"));
+    // Before the files, which may not be writable.
+    let told = match on_stdout {
+        true => {
+            note!("{}", found.to_string().trim_end());
+            output::text(&json)
+        }
+        false => output::text(&found),
+    };
     if let Some(file) = args.json.as_deref().filter(|_| !on_stdout) {
         write(file, &json)?;
     }
@@ -42,13 +50,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let picture = found.picture().map_err(|e| Failure::Machine(e.to_string()))?;
         write(&out.join("data_check.svg"), &picture)?;
     }
-    let told = match on_stdout {
-        true => {
-            note!("{}", found.to_string().trim_end());
-            output::text(json)
-        }
-        false => output::text(&found),
-    };
     verdict(&found).and(told)
 }
 

@@ -1,6 +1,7 @@
 //! `undertone data label`.
 
 use super::unreadable;
+use crate::commands::places::refuse_no_place;
 use crate::failure::Failure;
 use crate::program::load_config;
 use crate::progress::Bar;
@@ -35,15 +36,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let experiment = load_config(&args.config, &args.settings)?;
-    if args.out.exists() {
-        return Err(Failure::BadInput(format!("`{}` exists: give another --out, or remove it", args.out.display())));
-    }
+    refuse_no_place(&args.out)?;
     let device = experiment.open_device().map_err(Failure::bad_input)?;
-    let (transcriber, spellings) = transcriber(args, &experiment, &device)?;
+    let (mut transcriber, spellings) = transcriber(args, &experiment, &device)?;
     let mut list = String::new();
     let labelled = autocast(Compute::Auto.on(&device), || {
         let mut write = |row: Value| list.extend([row.to_string().as_str(), "\n"]);
-        label(&experiment, &transcriber, spellings.as_deref(), args.max_wer, &Bar::default(), &mut write)
+        label(&experiment, &mut transcriber, spellings.as_deref(), args.max_wer, &Bar::default(), &mut write)
             .map_err(Failure::of_run)
     })?;
     let failed = |e: StoreError| Failure::Machine(format!("cannot write `{}`: {e}", args.out.display()));
@@ -72,7 +71,7 @@ fn transcriber(
 
 fn report(args: &Args, labelled: &Labelled) -> Result<(), Failure> {
     let Labelled { written, differing, silent, unreadable, wer } = labelled;
-    if args.max_wer.is_some() && wer.is_none() {
+    if args.max_wer.is_some() && wer.is_none() && *differing == 0 {
         tracing::warn!("--max-wer has no effect: no recording of the list has a text to compare with");
     }
     let wer = wer.map_or(String::new(), |wer| format!("; WER {:.1} % against the texts of the list", 100.0 * wer));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::values;
 use crate::whisper::WhisperConfig;
 use burn::module::Module;
 use burn::tensor::{Bool, Device};
@@ -30,10 +31,6 @@ fn states(batch: usize, time: usize, device: &Device) -> Tensor<3> {
 fn padding(lengths: &[usize], device: &Device) -> Tensor<2, Bool> {
     let mask: Vec<bool> = lengths.iter().flat_map(|length| (0..STATES).map(move |i| i >= *length)).collect();
     Tensor::<1, Bool>::from_bool(mask.as_slice(), device).reshape([lengths.len(), STATES])
-}
-
-fn values<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-    x.try_into_vec_as().expect("floats")
 }
 
 fn assert_close(actual: Vec<f32>, expected: Vec<f32>) {

@@ -77,7 +77,7 @@ impl TextCounts {
             false => Default::default(),
         };
         let (characters, words) = (cer(reference, hypothesis), wer(reference, hypothesis));
-        Self { characters, words, exact: usize::from(reference == hypothesis), texts: 1, rouge, bleu }
+        Self { characters, words, exact: usize::from(reference.trim() == hypothesis.trim()), texts: 1, rouge, bleu }
     }
 
     fn metric(&self, name: &str) -> Option<f64> {
@@ -203,6 +203,7 @@ mod tests {
         let of = |name: &str, samples: &[usize]| score.metric_of(name, &mut samples.iter().copied());
         assert_eq!(score.samples(), 3);
         assert_eq!((of("cer", &[0]), of("cer", &[1]), of("exact", &[0, 1])), (Some(0.0), Some(0.2), Some(0.5)));
+        assert_eq!(TextCounts::of(" a b", "a b ", false).exact, 1, "white space at the ends is no error");
         assert_eq!(of("exact", &[1, 0, 0]), Some(2.0 / 3.0), "one that is given twice counts twice");
         assert_eq!((of("cer", &[]), of("unknown", &[0])), (None, None));
         assert_eq!(of("cer", &[0, 1, 2]), Some(score.metric("cer")));
