@@ -1,7 +1,7 @@
 //! The command line on bad input: exit status 2, one line that names the culprit, and nothing left behind.
 
 use undertone::phases::Experiment;
-use undertone_tests::{CLIPS, Outcome, Place, change_tensors, wav, write_model};
+use undertone_tests::{CLIPS, Outcome, Place, wav, write_model};
 
 /// A place with the tiny experiment.
 fn place() -> Place {
@@ -149,26 +149,6 @@ fn a_model_folder_without_a_file_is_refused() {
         }
     };
     refuses_model(forget, &["tokenizer.json", "vocab.json", "merges.txt"]);
-}
-
-#[test]
-fn a_missing_tensor_is_named() {
-    let name = "model.decoder.layers.0.fc1.bias";
-    let forget = |place: &Place| {
-        change_tensors(&place.path("model/model.safetensors"), |tensors| assert!(tensors.remove(name).is_some()));
-    };
-    refuses_model(forget, &[name, "model.safetensors"]);
-}
-
-#[test]
-fn a_misshapen_tensor_is_named() {
-    let name = "encoder.layers.0.fc1.weight";
-    let turn = |place: &Place| {
-        change_tensors(&place.path("model/model.safetensors"), |tensors| {
-            tensors.get_mut(&format!("model.{name}")).expect("a tensor").shape.reverse();
-        });
-    };
-    refuses_model(turn, &[name, "[16, 32]", "[32, 16]"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use undertone_testing::shared;
+use undertone_tests::model_folder::copy_folder;
 use undertone_tests::reference::fixture;
 use undertone_tests::{CLIPS, Outcome, Place, experiment, wav};
 
@@ -380,11 +381,7 @@ fn training_finds_what_was_kept() {
 #[test]
 fn texts_are_looked_at_by_task() {
     let place = Place::default();
-    std::fs::create_dir(place.path("bert")).expect("a directory");
-    for entry in std::fs::read_dir(fixture("text/bert")).expect("listed") {
-        let entry = entry.expect("an entry");
-        std::fs::copy(entry.path(), place.path("bert").join(entry.file_name())).expect("copied");
-    }
+    copy_folder(&fixture("text/bert"), &place.path("bert"), &[]);
     place.write(
         "text.yaml",
         "model: {backbone: bert, path: bert}

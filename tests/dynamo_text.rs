@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
+use undertone_tests::model_folder::copy_folder;
 use undertone_tests::reference::fixture;
 use undertone_tests::{Outcome, Place, tensors};
 
@@ -52,11 +53,7 @@ phases:
 /// Where `text.yaml` and its data are.
 pub fn place() -> Place {
     let place = Place::default();
-    std::fs::create_dir(place.path("bert")).expect("a directory");
-    for entry in std::fs::read_dir(fixture("text/bert")).expect("listed") {
-        let entry = entry.expect("an entry");
-        std::fs::copy(entry.path(), place.path("bert").join(entry.file_name())).expect("copied");
-    }
+    copy_folder(&fixture("text/bert"), &place.path("bert"), &[]);
     place.write("text.yaml", yaml());
     place.write("tone.tsv", "a bad row\tbad\nsad\tbad\nhello world\tgood\nhello hello\tgood\nbad and sad\t0\n");
     let spans: Vec<String> = ["hello a world and hello b c d hello", "a hello", "se and se and se hello and a b c d"]
@@ -113,6 +110,9 @@ fn assert_groups(place: &Place) {
     let found = sizes("tone", &["--data", "by.csv", "--by", "words", "--by", "by"]);
     assert_eq!(found, [vec!["1: 1", "2: 2", "3: 1"], vec!["ann: 2", "bob: 1", "not given: 1"]]);
     assert_eq!(sizes("where", &["--by", "words"]), [["4: 1", "11: 1", "13: 1"]]);
+    place.write("words.jsonl", r#"{"words": ["a", "world"], "tags": ["O", "B-name"]}"#);
+    assert_eq!(sizes("names", &["--data", "words.jsonl", "--by", "words"]), [["2: 1"]]);
+    place.run(&["analyze", "--run", "runs/four", "--by", "words"]).succeeded();
     eval("tone", &["--by", "speaker"]).assert_refusal(&["`speaker`", "words"]);
 }
 

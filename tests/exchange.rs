@@ -41,6 +41,25 @@ fn unpacked(name: &str) -> Vec<u8> {
     bytes
 }
 
+#[cfg(unix)]
+#[test]
+fn a_folder_takes_the_place_of_nothing_else() {
+    let place = Place::default();
+    std::fs::create_dir(place.path("elsewhere")).expect("a folder");
+    std::os::unix::fs::symlink(place.path("elsewhere"), place.path("link")).expect("a link");
+    let export = |out: &str| place.run(&["export", "--model", "whisper-nano-cw", "--format", "hf", "--out", out]);
+    export("link").succeeded();
+    assert!(place.path("link").is_symlink() && place.path("elsewhere/model.safetensors").is_file());
+    place.write("file", "mine");
+    std::os::unix::fs::symlink("nowhere", place.path("dangling")).expect("a link");
+    let pipe = std::process::Command::new("mkfifo").arg(place.path("pipe")).status().expect("mkfifo");
+    assert!(pipe.success());
+    for out in ["file", "dangling", "pipe"] {
+        export(out).assert_refusal(&[out, "no directory"]);
+        assert!(!place.path(out).is_dir(), "{out}");
+    }
+}
+
 #[test]
 fn models_of_other_programs_are_models_here() {
     let place = Place::default();

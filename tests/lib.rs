@@ -34,6 +34,11 @@ impl Default for Place {
 }
 
 impl Place {
+    /// Loads a configuration in it.
+    pub fn load(&self, name: &str) -> undertone::phases::Experiment {
+        undertone::phases::Experiment::load(Some(&self.path(name)), &[]).expect(name)
+    }
+
     /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -156,6 +161,18 @@ train:
   checkpoint: {{every: 4}}
 "
     )
+}
+
+/// The same with two tasks of few samples, each with `more` keys.
+pub fn experiment_of_tasks(more: &str) -> String {
+    let valid = format!("  valid: {{samples: 2, {CLIPS}}}\n");
+    let base = experiment("").replace("  train: {}\n", "").replace(&valid, "").replace(", metrics: [cer, loss]", "");
+    let task = |name: &str| {
+        format!(
+            "  - {{name: {name}, {more}lora: {{r: 2, target_modules: [q_proj]}}, data: {{train: {{samples: 8, {CLIPS}}}, valid: {{samples: 2, {CLIPS}}}}}}}\n"
+        )
+    };
+    format!("{base}router: {{tap: 0}}\ntasks:\n{}{}", task("a"), task("b"))
 }
 
 /// A model like the experiment's, written as a folder.

@@ -7,6 +7,17 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use undertone::store::HostTensor;
 
+/// Copies the files of a folder to a new one, without some of them.
+pub fn copy_folder(from: &Path, to: &Path, without: &[&str]) {
+    std::fs::create_dir(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("an entry");
+        if !without.iter().any(|name| entry.file_name() == *name) {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+    }
+}
+
 /// A copy of a model's folder, which is loaded as an `M`.
 pub struct Folder<M> {
     dir: TempDir,
@@ -17,13 +28,7 @@ impl<M> Folder<M> {
     /// Copies a fixture, without the files that are no part of the model.
     pub fn copy(fixture: &Path, without: &[&str], load: fn(&Path) -> Result<M, String>) -> Self {
         let this = Self { dir: tempfile::tempdir().expect("a directory"), load };
-        std::fs::create_dir(this.path()).expect("a directory");
-        for entry in std::fs::read_dir(fixture).expect("listed") {
-            let entry = entry.expect("an entry");
-            if !without.iter().any(|name| entry.file_name() == *name) {
-                std::fs::copy(entry.path(), this.path().join(entry.file_name())).expect("copied");
-            }
-        }
+        copy_folder(fixture, &this.path(), without);
         this
     }
 

@@ -298,16 +298,31 @@ fn what_is_wrong_is_said_once() {
     assert!(!place.path("runs/tiny/metrics.jsonl").exists());
 }
 
-#[test]
-fn a_directory_that_not_all_see_is_refused() {
-    let place = place();
-    let own = place.xtask(&["train", "--config", "tiny.yaml", "--set", "run.dir=here"]);
-    let other = place.xtask(&["train", "--config", "tiny.yaml", "--set", "run.dir=there"]);
+/// Starts two processes that differ in a setting.
+fn run_differently(place: &Place, settings: [&str; 2], more: &[&str]) -> Outcome {
+    let [own, other] =
+        settings.map(|setting| place.xtask(&[&["train", "--config", "tiny.yaml", "--set", setting], more].concat()));
     let mut command = Command::new("mpirun");
     command.args(["--oversubscribe", "-n", "1"]).arg(own.get_program()).args(own.get_args());
     command.args([":", "-n", "1"]).arg(other.get_program()).args(other.get_args());
     as_in(&mut command, &own);
-    let refused = outcome(command.output().expect("mpirun is there"));
+    outcome(command.output().expect("mpirun is there"))
+}
+
+#[test]
+fn a_directory_that_not_all_see_is_refused() {
+    let refused = run_differently(&place(), ["run.dir=here", "run.dir=there"], &[]);
     assert_ne!(refused.status, Some(0));
     assert!(refused.stderr.contains("is another directory for rank 1 on "), "{refused:?}");
+}
+
+#[test]
+fn processes_that_differ_delete_nothing() {
+    let place = place();
+    place.run(&["train", "--config", "tiny.yaml"]).succeeded();
+    let weights = || std::fs::read(place.path("runs/tiny/best/model.safetensors")).expect("a model");
+    let before = weights();
+    let refused = run_differently(&place, ["seed=1", "seed=3"], &["--set", "run.overwrite=true"]);
+    assert!(refused.stderr.contains("another configuration"), "{refused:?}");
+    assert!(weights() == before);
 }

@@ -157,16 +157,6 @@ fn scale_and_averages_go_on_to_the_same_bits() {
     assert_eq!(lines(&parts), lines(&whole));
 }
 
-#[test]
-fn a_killed_run_goes_on_to_the_same_bits() {
-    let place = place();
-    let mut child = train_to(&place, 10);
-    child.kill().expect("killed");
-    assert_eq!(child.wait().expect("a status").code(), None, "it was too late to kill it");
-    finishes(&place, &["--resume", "--set", "data.workers=2"]);
-    Records::of(&place).assert_same_as(&Records::uninterrupted());
-}
-
 /// Kills a run `after` so long, or as soon as it is seen to write a checkpoint after that, and goes on with `workers`.
 /// What is left must be what `whole` is. Whether there was anything to go on with.
 fn survives_a_kill(whole: &Records, after: Duration, in_a_checkpoint: bool, workers: usize) -> bool {

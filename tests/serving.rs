@@ -74,6 +74,16 @@ fn words_of_speech_have_times_for_clients() {
     let found = server.form("/v1/audio/transcriptions", "hum.wav", &wav(&hum), &fields);
     assert_eq!(found.status, 200, "{found:?}");
     assert!(found.json().get("segments").is_none(), "words alone were asked for: {found:?}");
+    assert!(found.json()["words"].is_array(), "{found:?}");
+    // A Morse model has none, and an empty element of a list is none.
+    let fields = [
+        ("model", "whisper-1"),
+        ("response_format", "verbose_json"),
+        ("timestamp_granularities[]", ""),
+        ("timestamp_granularities[]", "word"),
+    ];
+    let morse = serve(&Place::default(), &[]).form("/v1/audio/transcriptions", "clip.mp3", &morse(), &fields);
+    assert_eq!((morse.status, &morse.json()["words"]), (200, &json!([])), "{morse:?}");
 }
 
 #[test]
@@ -100,6 +110,7 @@ fn what_cannot_be_answered_is_said_in_a_sentence_and_a_status() {
         (&[("model", "whisper-1"), ("stream", "maybe")], &short, 400, "maybe"),
         (&[("model", "whisper-1"), ("prompt", "TEXT")], &short, 400, "prompt"),
         (&[("model", "whisper-1"), ("timestamp_granularities[]", "word")], &short, 400, "verbose_json"),
+        (&[("model", "no-such"), ("stream", "true")], &short, 404, "no-such"),
         (&[("model", "whisper-1")], b"no audio at all", 400, "recording.bin"),
         (&[("model", "whisper-1")], b"", 400, "empty"),
         (&[("model", "whisper-1")], &slow, 413, "longer than 60 s"),
@@ -110,6 +121,10 @@ fn what_cannot_be_answered_is_said_in_a_sentence_and_a_status() {
         assert!(answer.message().contains(culprit), "{culprit}: {answer:?}");
     }
     assert!(long.len() < 1 << 20);
+    let translated = server.form("/v1/audio/translations", "recording.wav", &short, &[("model", "whisper-1")]);
+    assert!(translated.status == 400 && translated.message().contains("translation"), "{translated:?}");
+    let no_form = server.send("POST", "/v1/audio/transcriptions", &[("Content-Type", "multipart/form-data")], b"");
+    assert!(no_form.status == 400 && no_form.message().contains("no form"), "{no_form:?}");
     for (method, path, headers, body, status) in [
         ("GET", "/etc/passwd", &[][..], &b""[..], 404),
         ("GET", "/api/runs/..%2F..%2Fetc", &[], b"", 404),
@@ -157,8 +172,7 @@ fn ctrl_c_ends_it_with_success() {
 /// Serves in this process, with limits that the command line has no arguments for.
 fn in_this_process(limits: Limits) -> (Arc<AtomicBool>, std::thread::JoinHandle<()>, String) {
     undertone::register().expect("registered");
-    let device = DeviceSpec::Cpu.resolve().expect("a device");
-    let library = Library::new(&["whisper-nano-cw".into()], Path::new("no-runs"), &device).expect("a library");
+    let library = Library::new(&["whisper-nano-cw".into()], Path::new("no-runs"), DeviceSpec::Cpu).expect("a library");
     let server = Server::bind("127.0.0.1:0".parse().expect("an address"), library, limits, None).expect("a server");
     let address = server.url().trim_start_matches("http://").trim_end_matches('/').to_owned();
     let stop = Arc::new(AtomicBool::new(false));
@@ -205,6 +219,8 @@ fn a_run_answers_by_its_router_and_by_each_of_its_tasks() {
     place.run(&["train", "--config", "two.yaml", "--phase", "1"]).succeeded();
     let found = entry().expect("a run");
     assert_eq!((&found["tasks"], &found["has_router"]), (&json!(["low", "high"]), &json!(false)));
+    let listed = server.get("/v1/models").json();
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "a request cannot choose one of two tasks: {listed}");
     place.run(&["train", "--config", "two.yaml", "--phase", "2"]).succeeded();
     assert_eq!(entry().expect("a run")["has_router"], true);
 
@@ -223,6 +239,13 @@ fn a_run_answers_by_its_router_and_by_each_of_its_tasks() {
         let printed = place.run(&["transcribe", "--model", "runs/two", "--task", task, "hum.wav"]).succeeded().stdout;
         assert_eq!(answer["transcript"]["text"].as_str(), Some(printed.trim_end()), "{answer}");
     }
+    // A model that is trained further is another one.
+    let of_low = || last(&[("model", "two"), ("task", "low")]);
+    let before = of_low();
+    let description = place.path("runs/two/phase2/best/dynamo.json");
+    std::fs::write(&description, "no description").expect("written");
+    let damaged = of_low();
+    assert!(before["message"].is_null() && damaged["message"].is_string(), "{damaged}");
     let refused = last(&[("model", "two"), ("task", "middle")]);
     assert!(refused["message"].as_str().is_some_and(|text| text.contains("middle")), "{refused}");
     let refused = last(&[("model", "two"), ("language", "de")]);

@@ -1,8 +1,7 @@
 //! The search for a batch as a process: it finds one within a budget, what it writes trains, and what cannot be is refused.
 
-use undertone::phases::Experiment;
 use undertone::phases::tune::SIGNATURE;
-use undertone_tests::{CLIPS, Place};
+use undertone_tests::{CLIPS, Place, experiment_of_tasks};
 
 /// A place with the tiny experiment and `batch_size` 64.
 fn place() -> Place {
@@ -12,10 +11,6 @@ fn place() -> Place {
 }
 
 const TUNE: [&str; 5] = ["tune", "--config", "tiny.yaml", "--set", "data.batch_size=64"];
-
-fn load(place: &Place, name: &str) -> Experiment {
-    Experiment::load(Some(&place.path(name)), &[]).expect(name)
-}
 
 /// Rows of the table on standard output: batch, and whether it fits.
 fn probes(stdout: &str) -> Vec<(usize, bool)> {
@@ -34,7 +29,7 @@ fn a_budget_bounds_the_batch_and_accumulation_makes_up_for_it() {
     let all = place.run(&[&TUNE[..], &["--objective", "largest", "--out", "all.yaml"]].concat());
     assert_eq!(all.status, Some(0), "{all:?}");
     assert_eq!(probes(&all.stdout), [1, 2, 4, 8, 16, 32, 64].map(|batch| (batch, true)));
-    let tuned = load(&place, "all.yaml");
+    let tuned = place.load("all.yaml");
     assert_eq!((tuned.data.batch_size, tuned.train.accumulation), (64, 1));
     let peaks: Vec<f64> =
         all.stdout.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
@@ -45,10 +40,10 @@ fn a_budget_bounds_the_batch_and_accumulation_makes_up_for_it() {
     let found = probes(&within.stdout);
     assert!(found.contains(&(1, true)) && found.iter().any(|(_, fits)| !fits), "{budget}: {}", within.stdout);
     let largest = found.iter().filter(|(_, fits)| *fits).map(|(batch, _)| *batch).max().expect("one fits");
-    let tuned = load(&place, "tiny-tuned.yaml");
+    let tuned = place.load("tiny-tuned.yaml");
     assert!(tuned.data.batch_size <= largest && tuned.train.accumulation > 1);
     assert_eq!(tuned.data.batch_size * tuned.train.accumulation, 64);
-    assert_eq!(tuned.train.optimizer, load(&place, "tiny.yaml").train.optimizer);
+    assert_eq!(tuned.train.optimizer, place.load("tiny.yaml").train.optimizer);
     assert!(!place.path("runs").exists(), "probes leave no run");
     assert_eq!(std::fs::read_dir(place.path("tmp")).expect("listed").count(), 0, "nor anything else");
 
@@ -90,17 +85,10 @@ fn what_cannot_be_is_refused_before_anything_is_tried() {
 #[cfg_attr(not(target_os = "linux"), ignore = "only Linux tells a process how much memory it holds")]
 fn a_run_with_tasks_is_tried_in_its_last_phase_and_an_earlier_answer_is_replaced() {
     let place = place();
-    let task = |name: &str| {
-        format!(
-            "  - {{name: {name}, lora: {{r: 2, target_modules: [q_proj]}}, data: {{train: {{samples: 8, {CLIPS}}}, valid: {{samples: 2, {CLIPS}}}}}}}\n"
-        )
-    };
-    let train = undertone_tests::experiment("").replace("  train: {}\n", "");
-    let train = train.replace(&format!("  valid: {{samples: 2, {CLIPS}}}\n"), "").replace(", metrics: [cer, loss]", "");
-    place.write("tasks.yaml", format!("{train}router: {{tap: 0}}\ntasks:\n{}{}", task("a"), task("b")));
+    place.write("tasks.yaml", experiment_of_tasks(""));
     place.write("tasks-tuned.yaml", format!("{SIGNATURE}\nold: true\n"));
     let outcome = place.run(&["tune", "--config", "tasks.yaml"]).succeeded();
     assert!(outcome.stderr.contains("phase 3"), "{}", outcome.stderr);
     assert_eq!(probes(&outcome.stdout), [(1, true), (2, true), (4, true)]);
-    assert_eq!(load(&place, "tasks-tuned.yaml").tasks.len(), 2);
+    assert_eq!(place.load("tasks-tuned.yaml").tasks.len(), 2);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use undertone::phases::Experiment;
 use undertone_tests::runs::{send, wait_until};
-use undertone_tests::{CLIPS, Place};
+use undertone_tests::{CLIPS, Place, experiment_of_tasks};
 
 /// A place with the tiny experiment of 24 samples.
 fn place() -> Place {
@@ -27,10 +27,6 @@ const TUNE: [&str; 11] = [
     "--set",
     "train.checkpoint.metric=loss",
 ];
-
-fn load(place: &Place, name: &str) -> Experiment {
-    Experiment::load(Some(&place.path(name)), &[]).expect(name)
-}
 
 /// Rows of the table: rate, steps and metric.
 fn trials(text: &str) -> Vec<(f64, u64, String)> {
@@ -60,9 +56,9 @@ fn the_best_rate_is_written_and_trains() {
     assert!(of(4) >= 4 && of(8) >= 2 && of(16) == 2, "{trials:?}");
     let longest = trials.iter().filter(|trial| trial.1 == 16);
     let best = longest.min_by(|a, b| a.2.parse::<f64>().expect("a loss").total_cmp(&b.2.parse().expect("a loss")));
-    let tuned = load(&place, "tiny-tuned.yaml");
+    let tuned = place.load("tiny-tuned.yaml");
     assert_eq!(Some(tuned.train.optimizer.lr), best.map(|trial| trial.0));
-    let before = load(&place, "tiny.yaml");
+    let before = place.load("tiny.yaml");
     assert_eq!((tuned.data.batch_size, tuned.train.max_steps), (before.data.batch_size, before.train.max_steps));
     let directory = place.path(&format!("runs/{}-lr", before.run.name));
     let page = std::fs::read_to_string(directory.join("report.html")).expect("a page");
@@ -73,8 +69,31 @@ fn the_best_rate_is_written_and_trains() {
     assert_eq!(again.stdout, found.stdout, "a search that is finished only tells its result again");
     let other = place.run(&[&TUNE[..], &["--set", "seed=7"]].concat());
     other.assert_refusal(&["another configuration", "run.overwrite"]);
+    let notes = directory.join("notes.txt");
+    std::fs::write(&notes, "mine").expect("written");
     place.run(&[&TUNE[..], &["--set", "seed=7", "--set", "run.overwrite=true"]].concat()).succeeded();
+    assert_eq!(std::fs::read_to_string(&notes).expect("notes"), "mine", "trials alone are deleted");
     place.run(&["train", "--config", "tiny-tuned.yaml", "--set", "train.max_steps=3"]).succeeded();
+}
+
+#[test]
+fn a_search_goes_on_with_the_batch_that_it_began_with() {
+    let place = place();
+    let tune: Vec<&str> = TUNE.into_iter().filter(|argument| *argument != "--keep-batch").collect();
+    place.run(&TUNE).succeeded();
+    // As if the batch had been chosen before.
+    let file = place.path("runs/tiny-lr/search.json");
+    let mut records: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("records")).expect("JSON");
+    let config = records["config"].as_str().expect("a configuration");
+    let mut earlier: serde_norway::Value = serde_norway::from_str(config).expect("YAML");
+    (earlier["data"]["batch_size"], earlier["train"]["accumulation"]) = (1.into(), 4.into());
+    let earlier: Experiment = serde_norway::from_value(earlier).expect("a configuration");
+    records["config"] = earlier.to_yaml().into();
+    std::fs::write(&file, records.to_string()).expect("written");
+    let found = place.run(&tune).succeeded();
+    assert!(found.stdout.contains("the batch is that of the search"), "{found:?}");
+    let tuned = place.load("tiny-tuned.yaml");
+    assert_eq!((tuned.data.batch_size, tuned.train.accumulation), (1, 4));
 }
 
 #[test]
@@ -96,14 +115,7 @@ fn an_interrupted_search_goes_on_with_the_same_result() {
 #[test]
 fn each_task_has_a_rate_of_its_own() {
     let place = place();
-    let task = |name: &str| {
-        format!(
-            "  - {{name: {name}, metrics: [loss], lora: {{r: 2, target_modules: [q_proj]}}, data: {{train: {{samples: 8, {CLIPS}}}, valid: {{samples: 2, {CLIPS}}}}}}}\n"
-        )
-    };
-    let train = undertone_tests::experiment("").replace("  train: {}\n", "");
-    let train = train.replace(&format!("  valid: {{samples: 2, {CLIPS}}}\n"), "").replace(", metrics: [cer, loss]", "");
-    place.write("tasks.yaml", format!("{train}router: {{tap: 0}}\ntasks:\n{}{}", task("a"), task("b")));
+    place.write("tasks.yaml", experiment_of_tasks("metrics: [loss], "));
     let search = |more: &[&str]| {
         let common =
             ["tune", "--config", "tasks.yaml", "--lr", "--keep-batch", "--steps", "16", "--rates", "1e-3,1e-2"];
@@ -112,12 +124,12 @@ fn each_task_has_a_rate_of_its_own() {
     search(&["--task", "c"]).assert_refusal(&["no task `c`", "`a`, `b`"]);
     let found = search(&["--task", "b"]).succeeded();
     assert!(found.stdout.contains("tasks.b.train.optimizer.lr  0.001 → "), "{}", found.stdout);
-    let tuned = load(&place, "tasks-tuned.yaml");
+    let tuned = place.load("tasks-tuned.yaml");
     let rate = |task: usize| tuned.tasks[task].train.get("optimizer")?.get("lr")?.as_f64();
     assert!(rate(0).is_none() && rate(1).is_some_and(|rate| rate >= 1e-3), "{:?}", tuned.tasks);
     let baseline = search(&["--baseline", "head"]).succeeded();
     assert!(baseline.stdout.contains("phases.baselines.head.optimizer.lr  0.001 → "), "{}", baseline.stdout);
-    assert!(load(&place, "tasks-tuned.yaml").phases.baselines.head.contains_key("optimizer"));
+    assert!(place.load("tasks-tuned.yaml").phases.baselines.head.contains_key("optimizer"));
 }
 
 #[test]

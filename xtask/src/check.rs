@@ -1,6 +1,6 @@
 //! A step of `cargo xtask ci` and `test`.
 
-use crate::process::{ROOT, cargo};
+use crate::process::{ROOT, cargo, no_cargo};
 use crate::skips::Skips;
 use std::ffi::OsString;
 use std::process::Command;
@@ -40,7 +40,7 @@ impl Check {
         let (variable, file) = skips.variable();
         let start = Instant::now();
         let status = self.command().args(more).envs(variables).env(variable, file).status();
-        let status = status.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        let status = status.map_err(|e| no_cargo(&e))?;
         note!("── {name}: {} s", start.elapsed().as_secs());
         if status.success() { Ok(()) } else { Err(Failure::Machine(format!("{name} failed"))) }
     }
@@ -49,7 +49,7 @@ impl Check {
     pub fn run_without_warnings(&self, more: &[OsString]) -> Result<(), Failure> {
         note!("── {}: cargo {}", self.name, self.args.join(" "));
         let output = self.command().args(more).output();
-        let output = output.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        let output = output.map_err(|e| no_cargo(&e))?;
         let said = String::from_utf8_lossy(&output.stderr);
         // The line with which cargo sums up the warnings of each target.
         let is_sum = |line: &str| line.starts_with("warning: `") && line.contains(" generated ");

@@ -1,8 +1,9 @@
 //! Processes that this one starts.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::TempDir;
 use undertone_cli::Failure;
 
 /// The repository's root.
@@ -19,6 +20,43 @@ pub fn cargo() -> Command {
     cargo
 }
 
+/// This very program, for a process of its own.
+pub fn this_program() -> Result<Command, Failure> {
+    let program = std::env::current_exe();
+    Ok(Command::new(program.map_err(|e| Failure::Machine(format!("cannot find this very program: {e}")))?))
+}
+
+/// A folder that is removed with the value.
+pub fn work_folder() -> Result<TempDir, Failure> {
+    tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))
+}
+
+/// Runs a command to its end, and returns what it wrote to standard output.
+pub fn output(command: &mut Command) -> Result<String, Failure> {
+    let said = format!("{command:?}");
+    let output = command.output().map_err(|e| Failure::BadInput(format!("cannot start {said}: {e}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    // Only the last of what it complained about: Python puts the error below its traceback.
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = stderr.trim_end().lines().collect();
+    let last = lines[lines.len().saturating_sub(5)..].join("\n");
+    let text = format!("{said} failed ({}):\n{last}", output.status);
+    // Our own 2, and that of Python's argparse: an option it does not take.
+    Err(if output.status.code() == Some(2) { Failure::BadInput(text) } else { Failure::Machine(text) })
+}
+
+/// Reason why a file cannot be read or written.
+pub fn cannot_use(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::BadInput(format!("cannot use `{}`: {error}", path.display()))
+}
+
+/// Reason why cargo does not run.
+pub fn no_cargo(error: &std::io::Error) -> Failure {
+    Failure::Machine(format!("cannot start cargo: {error}"))
+}
+
 /// Whether a command ran to its end without an error; what it printed is shown.
 pub fn succeeds(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
@@ -28,13 +66,13 @@ pub fn succeeds(command: &mut Command) -> bool {
 #[cfg(unix)]
 pub fn become_command(command: &mut Command) -> Result<(), Failure> {
     use std::os::unix::process::CommandExt;
-    Err(Failure::Machine(format!("cannot start cargo: {}", command.exec())))
+    Err(no_cargo(&command.exec()))
 }
 
 /// Runs a command, and ends as it does.
 #[cfg(not(unix))]
 pub fn become_command(command: &mut Command) -> Result<(), Failure> {
-    let status = command.status().map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+    let status = command.status().map_err(|e| no_cargo(&e))?;
     if status.success() { Ok(()) } else { std::process::exit(status.code().unwrap_or(1)) }
 }
 

@@ -1,5 +1,6 @@
 //! Tests and checks that could not run here.
 
+use crate::process::work_folder;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use undertone_cli::Failure;
@@ -14,8 +15,7 @@ pub struct Skips {
 
 impl Skips {
     pub fn new() -> Result<Self, Failure> {
-        let dir =
-            tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+        let dir = work_folder()?;
         Ok(Self { file: dir.path().join("skipped"), _dir: dir })
     }
 

@@ -3,10 +3,11 @@
 use super::names::name;
 use super::numbers::{median, rounded};
 use super::step::{Dtype, Workload};
+use crate::process::{output, this_program};
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use undertone_cli::Failure;
 use undertone_cli::say;
 
@@ -58,9 +59,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// `bench step` in a process of its own.
 pub fn our_command(workload: &Workload) -> Result<Command, Failure> {
-    let program =
-        std::env::current_exe().map_err(|e| Failure::Machine(format!("cannot find this very program: {e}")))?;
-    let mut command = Command::new(program);
+    let mut command = this_program()?;
     command.args(["bench", "step", "--kernels", &name(workload.kernels)]);
     command.args(["--checkpointing", &workload.checkpointing.to_string()]);
     command.args(["--accumulation", &workload.accumulation.to_string()]);
@@ -80,25 +79,13 @@ fn peer_command(args: &Args, ours: &Value) -> Command {
 
 /// Runs a child to its end and repeats its line.
 pub fn measure(command: &mut Command) -> Result<Measurement, Failure> {
-    let said = format!("{command:?}");
-    let output = command.output().map_err(|e| Failure::BadInput(format!("cannot start {said}: {e}")))?;
-    if !output.status.success() {
-        return Err(failed(&said, output.status, &String::from_utf8_lossy(&output.stderr)));
-    }
-    let measurement = parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
-        Failure::BadInput(format!("{said} did not end with a JSON line that has `seconds_per_step`: is it a peer?"))
+    let measurement = parse(&output(command)?).ok_or_else(|| {
+        Failure::BadInput(format!(
+            "{command:?} did not end with a JSON line that has `seconds_per_step`: is it a peer?"
+        ))
     })?;
     say!("{}", measurement.line)?;
     Ok(measurement)
-}
-
-/// Only the last of what a child complained about: Python puts the error below its traceback.
-fn failed(command: &str, status: ExitStatus, stderr: &str) -> Failure {
-    let lines: Vec<&str> = stderr.trim_end().lines().collect();
-    let last = lines[lines.len().saturating_sub(5)..].join("\n");
-    let text = format!("{command} failed ({status}):\n{last}");
-    // Our own 2, and that of Python's argparse: an option it does not take.
-    if status.code() == Some(2) { Failure::BadInput(text) } else { Failure::Machine(text) }
 }
 
 /// The measurement in the last line of a child's output.

@@ -4,6 +4,7 @@ use super::names::name;
 use super::numbers::{median, rounded};
 use super::step::{Size, resolve};
 use super::training::{adapted, adapter, decoded_sum, text_sum, text_term};
+use crate::process::work_folder;
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use clap::builder::RangedU64ValueParser;
@@ -190,7 +191,7 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
         ..Default::default()
     };
     (train.evaluate.every, train.checkpoint.every, train.optimizer.warmup_steps) = (0, 0, 0);
-    let dir = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+    let dir = work_folder()?;
     let mut learner =
         Learner::builder(train, Benched(measured), model, dir.path()).with_device(device.clone()).with_seed(0).build();
     learner.train(&Same).map_err(|e| Failure::Machine(e.to_string()))?;

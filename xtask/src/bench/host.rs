@@ -2,6 +2,7 @@
 //! of a step is the host's alone.
 
 use crate::cuda::FakeMachine;
+use crate::process::work_folder;
 use serde_json::{Value, json};
 use undertone_cli::Failure;
 use undertone_cli::say;
@@ -43,7 +44,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// One step's figures: a first run compiles, and the second, which counts, finds everything compiled.
 fn line(machine: &FakeMachine, args: &Args, card: &str, size: &str, lora: &str) -> Result<Value, Failure> {
-    let work = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+    let work = work_folder()?;
     let steps = args.steps.to_string();
     let run = |steps: &str| {
         let device = ["bench", "device", "--device", "cuda:0", "--list", "0", "--size", size, "--lora", lora];

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use std::time::Instant;
 use undertone::model::whisper::WhisperConfig;
-use undertone::ops::{Compute, DeviceSpec, Kernels, runs_on_host, set_kernels};
+use undertone::ops::{Compute, DeviceSpec, Kernels, set_kernels};
 use undertone::phases::Trainable;
-use undertone::train::{ProcessGroup, peak_memory_bytes};
+use undertone::train::{ProcessGroup, peak_bytes};
 use undertone_cli::Failure;
 use undertone_cli::say;
 
@@ -217,15 +217,6 @@ pub fn resolve(name: &str) -> Result<(DeviceSpec, Device), Failure> {
 /// Returns when the device has done all it was told to.
 fn wait(device: &Device) -> Result<(), Failure> {
     device.sync().map_err(|e| Failure::Machine(format!("the device failed during a step: {e}")))
-}
-
-/// Of the process for a CPU. Of an accelerator, what its allocator has reserved, where that is known: it keeps what it
-/// once had, so in the end this is close to the most it needed.
-fn peak_bytes(device: &Device) -> Option<u64> {
-    match runs_on_host(device) {
-        true => peak_memory_bytes(),
-        false => device.memory_pool_usage().map(|usage| usage.bytes_reserved),
-    }
 }
 
 fn report(workload: &Workload, spec: DeviceSpec, seconds: f64, peak_bytes: Option<u64>, loss: f64) -> Value {

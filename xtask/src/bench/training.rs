@@ -1,5 +1,6 @@
 //! The Learner with a random model on random clips: what `bench step` times, and parts of what `bench device` counts.
 
+use crate::process::work_folder;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::num::NonZeroUsize;
@@ -84,8 +85,7 @@ impl Training {
             ..Default::default()
         };
         let train = TrainConfig { max_steps: Some(1000), compute: compute.into(), optimizer, ..Default::default() };
-        let directory =
-            tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+        let directory = work_folder()?;
         let model = model.with_gradient_checkpointing(checkpointing);
         let learner = Learner::builder(train, Clips { adapters }, model, directory.path())
             .with_device(device)

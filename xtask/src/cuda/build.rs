@@ -2,7 +2,7 @@
 //! not use; building that one takes a download of hundreds of megabytes, and nothing of it is ever called. So LLVM's functions are
 //! left open, and a library of functions that abort answers for them when the program starts.
 
-use crate::process::{ROOT, cargo, succeeds};
+use crate::process::{ROOT, cargo, no_cargo, succeeds};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -50,7 +50,7 @@ impl Program {
         let asked = ["--test", "devices", "--message-format", "json-render-diagnostics"];
         let mut build = build_for_cuda(&[&["test", "--no-run"], &packages[..], &asked].concat());
         let output = build.stderr(Stdio::inherit()).output();
-        let output = output.map_err(|e| Failure::Machine(format!("cannot start cargo: {e}")))?;
+        let output = output.map_err(|e| no_cargo(&e))?;
         executable(&String::from_utf8_lossy(&output.stdout), "devices")
             .ok_or_else(|| Failure::Machine("the tests of operations could not be built for CUDA, see above".into()))
     }

@@ -152,6 +152,10 @@ fn link_all(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             link_all(&entry.path(), &link)?;
         } else if !link.exists() {
+            // A link that leads nowhere, because the repository was moved.
+            if link.is_symlink() {
+                fs::remove_file(&link)?;
+            }
             link_file(&entry.path().canonicalize()?, &link)?;
         }
     }

@@ -5,6 +5,7 @@ use super::card::Card;
 use super::child;
 use super::clock::Clock;
 use super::report::Report;
+use crate::process::this_program;
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -33,9 +34,7 @@ impl Bench<'_> {
         arguments: &[String],
         [least, most]: [Duration; 2],
     ) -> Result<Option<String>, Failure> {
-        let program =
-            std::env::current_exe().map_err(|e| Failure::Machine(format!("cannot find this very program: {e}")))?;
-        let mut command = Command::new(program);
+        let mut command = this_program()?;
         command.args(arguments);
         self.child(what, command, [least, most])
     }

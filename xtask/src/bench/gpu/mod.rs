@@ -17,6 +17,7 @@ mod steps;
 pub use args::Args;
 pub use parts::{ChildArgs, run_child};
 
+use crate::process::work_folder;
 use bench::Bench;
 use clock::Clock;
 use report::Report;
@@ -31,7 +32,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::BadInput(format!("there is no script `{}`: give one as --peer", peer.display())));
     }
     let (device, card) = card::find(&args.device)?;
-    let work = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+    let work = work_folder()?;
     let said_of_caches = card.keep_caches_in(&args.caches, work.path())?;
     let mut report = Report::new(&args.output, &card, device)?;
     report.leave_out(said_of_caches);

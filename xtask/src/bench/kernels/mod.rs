@@ -6,6 +6,7 @@ mod measured;
 mod page;
 
 use crate::cuda::FakeMachine;
+use crate::process::work_folder;
 use assembled::assembled;
 use measured::Measured;
 use page::{Page, Spill};
@@ -87,7 +88,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Runs a step in a process of its own with empty caches, and assembles what it loaded.
 fn measure(machine: &FakeMachine, args: &Args, [card, compute, step]: [&str; 3]) -> Result<Measured, Failure> {
-    let work = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot make a temporary directory: {e}")))?;
+    let work = work_folder()?;
     let device = ["bench", "device", "--device", "cuda:0", "--batch", "2", "--steps", "1", "--list", "0"];
     let asked = ["--size", &args.size, "--compute", compute];
     let finished = machine.run(card, work.path(), &[&device[..], &asked, of_step(step)?].concat())?;

@@ -1,13 +1,12 @@
 //! `cargo xtask bench quality`: what training comes to, beside transformers and PEFT on the same records, and DYNAMO's phases
 //! beside one adapter for all tasks.
 
-mod child;
 mod comparison;
 mod phases;
 mod results;
 mod table;
 
-use child::cannot_use;
+use crate::process::cannot_use;
 use clap::builder::RangedU64ValueParser;
 use comparison::{COMPARISONS, Comparison};
 use phases::EXPERIMENTS;

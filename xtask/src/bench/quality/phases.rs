@@ -1,7 +1,7 @@
 //! DYNAMO's phases beside one adapter for all tasks.
 
-use super::child::{cannot_use, output, this_program};
 use super::results::{Result as Measured, Results};
+use crate::process::{cannot_use, output, this_program};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;

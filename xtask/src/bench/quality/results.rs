@@ -1,6 +1,6 @@
 //! What has been measured, in a file that an interrupted comparison goes on from.
 
-use super::child::cannot_use;
+use crate::process::cannot_use;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;

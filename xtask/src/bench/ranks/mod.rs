@@ -9,6 +9,7 @@ mod reckoned;
 use super::names::name;
 use super::numbers::rounded;
 use super::step::Size;
+use crate::process::this_program;
 use clap::builder::RangedU64ValueParser;
 use model::{Link, Setting};
 pub use options::ChildArgs;
@@ -131,11 +132,10 @@ fn steps(args: &Args) -> Result<(), Failure> {
 
 /// Starts the processes; the line of the first one.
 fn launch(args: &Args, ranks: usize, options: &[&str]) -> Result<Value, Failure> {
-    let program =
-        std::env::current_exe().map_err(|e| Failure::Machine(format!("cannot find this very program: {e}")))?;
+    let program = this_program()?;
     let mut words = args.launcher.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or("mpirun"));
-    command.args(words).arg(ranks.to_string()).arg(program).arg("ranks-child").args(options);
+    command.args(words).arg(ranks.to_string()).arg(program.get_program()).arg("ranks-child").args(options);
     // A core for each, and in containers they run as root.
     command.env("RAYON_NUM_THREADS", "1");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
