@@ -166,7 +166,7 @@ fn runs_and_models_are_compared_on_the_same_samples() {
     run(&["--run", "runs/tiny", "--data", "{synht: cw}"]).assert_refusal(&["synht"]);
 }
 
-/// Two models that normalise texts in different ways do not answer the same samples.
+/// Texts of both models are normalised alike, whatever spellings each has.
 #[test]
 fn a_rival_is_compared_with_the_spellings_of_the_first_model() {
     let place = place();

@@ -66,7 +66,7 @@ fn some_steps_of_the_quickstart_lose_what_they_lose_on_the_cpu() {
 
 /// What `bench device` counted, for blocks that are narrow: their number alone decides.
 fn counted(args: &[&str]) -> Value {
-    let always = ["bench", "device", "--narrow", "--batch", "1", "--steps", "2", "--device", device()];
+    let always = ["bench", "device", "--narrow", "--batch", "1", "--steps", "1", "--device", device()];
     let outcome = done(&Place::default(), &[&always[..], args].concat());
     let line = outcome.stdout.lines().last().expect("a line");
     serde_json::from_str(line).expect("JSON")

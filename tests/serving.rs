@@ -239,6 +239,10 @@ fn a_run_answers_by_its_router_and_by_each_of_its_tasks() {
         let printed = place.run(&["transcribe", "--model", "runs/two", "--task", task, "hum.wav"]).succeeded().stdout;
         assert_eq!(answer["transcript"]["text"].as_str(), Some(printed.trim_end()), "{answer}");
     }
+    let refused = last(&[("model", "two"), ("task", "middle")]);
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("middle")), "{refused}");
+    let refused = last(&[("model", "two"), ("language", "de")]);
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("no language")), "{refused}");
     // A model that is trained further is another one.
     let of_low = || last(&[("model", "two"), ("task", "low")]);
     let before = of_low();
@@ -246,10 +250,6 @@ fn a_run_answers_by_its_router_and_by_each_of_its_tasks() {
     std::fs::write(&description, "no description").expect("written");
     let damaged = of_low();
     assert!(before["message"].is_null() && damaged["message"].is_string(), "{damaged}");
-    let refused = last(&[("model", "two"), ("task", "middle")]);
-    assert!(refused["message"].as_str().is_some_and(|text| text.contains("middle")), "{refused}");
-    let refused = last(&[("model", "two"), ("language", "de")]);
-    assert!(refused["message"].as_str().is_some_and(|text| text.contains("no language")), "{refused}");
     let run = server.get("/api/runs/two").json();
     assert_eq!((&run["run"], &run["stage"], &run["state"]), (&json!("two"), &json!("phase2"), &json!("finished")));
     assert!(run["curves"].as_array().is_some_and(|curves| curves.iter().any(|c| c["name"] == "loss")), "{run}");

@@ -114,6 +114,8 @@ fn what_cannot_be_done_is_refused_before_anything_is_read() {
         (&["--timestamps", "--format", "srt", "in/b.mp3"], &["--timestamps", "txt"]),
         (&["--temperatures", "0,-1", "in/b.mp3"], &["temperatures"]),
         (&["--batch-size", "0", "in/b.mp3"], &["batch size"]),
+        (&["--batch-size", "99999999999", "in/b.mp3"], &["batch size", "4096"]),
+        (&["-", "in/b.mp3"], &["standard input"]),
         (&["--no-context", "in/b.mp3"], &["--no-context", "timestamps"]),
         (&["--segmentation", "pauses", "--vad-threshold", "0.4", "in/b.mp3"], &["--vad-threshold", "vad"]),
         (&["--patience", "2", "in/b.mp3"], &["patience", "beams"]),

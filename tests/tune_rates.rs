@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use undertone::phases::Experiment;
 use undertone_tests::runs::{send, wait_until};
 use undertone_tests::{CLIPS, Place, experiment_of_tasks};
 
@@ -77,23 +76,18 @@ fn the_best_rate_is_written_and_trains() {
 }
 
 #[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "only Linux tells a process how much memory it holds")]
 fn a_search_goes_on_with_the_batch_that_it_began_with() {
     let place = place();
     let tune: Vec<&str> = TUNE.into_iter().filter(|argument| *argument != "--keep-batch").collect();
-    place.run(&TUNE).succeeded();
-    // As if the batch had been chosen before.
-    let file = place.path("runs/tiny-lr/search.json");
-    let mut records: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("records")).expect("JSON");
-    let config = records["config"].as_str().expect("a configuration");
-    let mut earlier: serde_norway::Value = serde_norway::from_str(config).expect("YAML");
-    (earlier["data"]["batch_size"], earlier["train"]["accumulation"]) = (1.into(), 4.into());
-    let earlier: Experiment = serde_norway::from_value(earlier).expect("a configuration");
-    records["config"] = earlier.to_yaml().into();
-    std::fs::write(&file, records.to_string()).expect("written");
-    let found = place.run(&tune).succeeded();
-    assert!(found.stdout.contains("the batch is that of the search"), "{found:?}");
-    let tuned = place.load("tiny-tuned.yaml");
-    assert_eq!((tuned.data.batch_size, tuned.train.accumulation), (1, 4));
+    place.run(&tune).succeeded();
+    let found = place.load("tiny-tuned.yaml");
+    let again = place.run(&tune).succeeded();
+    assert!(again.stdout.contains("batch taken from the earlier search"), "{again:?}");
+    assert_eq!(place.load("tiny-tuned.yaml"), found);
+    // Another search for the batch, whose result is that of another search for the rate.
+    let other = place.run(&[&tune[..], &["--set", "data.batch_size=2", "--set", "run.overwrite=true"]].concat());
+    assert!(!other.succeeded().stdout.contains("batch taken from the earlier search"));
 }
 
 #[test]

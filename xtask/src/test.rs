@@ -36,9 +36,11 @@ const TESTS: Check = Check { name: "tests", args: &["nextest", "run", "--workspa
 const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace", "--doc"], variables: &[] };
 
 /// Operations against the CPU's, answers and gradients of reference implementations, what guards a run whose losses are
-/// heard of late, and runs of the command line.
+/// heard of late, and runs of the command line. Not the search with beams, which takes minutes: the device computes what it
+/// does for greedy decoding.
 const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(adapters|router|heads)::/)) | \
-                     (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|guarding)::/))";
+                     (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|guarding)::/) & \
+                     !test(parity::beams))";
 /// Everything that takes Burn's default device.
 const LONG: &str = "package(undertone-ops) | package(undertone-model) | package(undertone-train) | \
                     (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|learner|guarding)::/))";

@@ -46,7 +46,9 @@ impl Hub {
             Ok(snapshot) => download(&snapshot, &failed),
             Err(error @ HttpError::Transport { .. }) => match cached()? {
                 Some(folder) => {
-                    tracing::warn!("{error}: `{model}` is taken from the cache; HF_HUB_OFFLINE=1 asks nobody");
+                    tracing::warn!(
+                        "{error}: `{model}` is taken from the cache; set HF_HUB_OFFLINE=1 to skip the attempt"
+                    );
                     Ok(folder)
                 }
                 None => Err(failed("the list of files", error.to_string())),

@@ -83,7 +83,7 @@ impl KnownInputs {
         self.share_beyond(self.distance(input))
     }
 
-    /// The same for the distance of an input.
+    /// Share of the tasks' own inputs that are at least so far from all tasks, as for [`own_share`](Self::own_share).
     pub fn share_beyond(&self, distance: f32) -> f64 {
         let nearer = self.own.partition_point(|own| *own < distance);
         (1 + self.own.len() - nearer) as f64 / (1 + self.own.len()) as f64

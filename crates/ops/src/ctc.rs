@@ -54,9 +54,9 @@ fn path_losses(
     module::ctc_loss(log_p, targets, lengths, counts, blank)
 }
 
-/// The same for CubeCL's kernel, which takes a sum of log probabilities below -10,000 for impossible: 1,500 positions of 1,000 equally
-/// probable classes reach that. It is given how much less than its most probable class each class of a position has. The gradient of
-/// the logits is the same.
+/// Losses by CubeCL's kernel, which takes a sum of log probabilities below -10,000 for impossible: 1,500 positions of 1,000 equally
+/// probable classes reach that. It gets log probabilities relative to the most probable class of each position, so that only a row whose
+/// paths are that far below the most probable classes is lost. The gradient of the logits is the same.
 #[cfg(feature = "cube")]
 fn relative_path_losses(
     log_p: Tensor<3>,

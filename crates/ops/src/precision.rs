@@ -126,12 +126,12 @@ pub fn autocast<T>(compute: Compute, run: impl FnOnce() -> T) -> T {
     let before = Before(COMPUTE.replace(compute), precision());
     // An inner call belongs to the outer one's time.
     let _casts = (before.0 != compute).then(Scope::begin);
-    match (before.0, compute) {
-        (_, Compute::Bf16) => set_precision(Precision::Medium),
-        // The outer call has set it.
-        (Compute::Bf16, _) => set_precision(Precision::Highest),
-        _ => true,
-    };
+    if compute == Compute::Bf16 {
+        set_precision(Precision::Medium);
+    } else if before.0 == Compute::Bf16 {
+        // The outer call has lowered it.
+        set_precision(Precision::Highest);
+    }
     run()
 }
 

@@ -67,18 +67,20 @@ pub fn label(
         }
         progress.end();
     }
+    let (language, task) = labelling.usual;
+    labelling.transcriber.set_language_and_task(language, task)?;
     Ok(Labelled { wer: labelling.all.rate(), ..labelling.found })
 }
 
 /// Language and task.
-type Words = (Language, Option<String>);
+type LanguageAndTask = (Language, Option<String>);
 /// Texts of the model by the indices of their recordings, or the reasons why there is none.
 type Texts = BTreeMap<usize, Result<String, String>>;
 
 struct Labelling<'a> {
     transcriber: &'a mut Transcriber,
     /// Language and task of recordings that have none of their own.
-    usual: Words,
+    usual: LanguageAndTask,
     normalizer: TextNormalizer,
     max_wer: Option<f64>,
     found: Labelled,
@@ -94,13 +96,13 @@ impl Labelling<'_> {
         progress: &dyn Progress,
         write: &mut dyn FnMut(Value),
     ) -> Result<(), RunError> {
-        let (mut texts, mut alike) = (Texts::new(), Vec::<(Words, Vec<(usize, Stored)>)>::new());
+        let (mut texts, mut alike) = (Texts::new(), Vec::<(LanguageAndTask, Vec<(usize, Stored)>)>::new());
         for index in indices {
             let clip = clips.clip(*index);
             match clips.load(*index) {
                 Ok(audio) => {
                     let stored = Stored::memory(clip.name.clone().into(), Arc::new(wav_bytes(&audio)));
-                    let words = self.words(clip);
+                    let words = self.language_and_task(clip);
                     match alike.iter_mut().find(|(known, _)| *known == words) {
                         Some((_, recordings)) => recordings.push((*index, stored)),
                         None => alike.push((words, vec![(*index, stored)])),
@@ -125,7 +127,7 @@ impl Labelling<'_> {
     }
 
     /// Returns the language and the task in which a recording is transcribed.
-    fn words(&self, clip: &Clip) -> Words {
+    fn language_and_task(&self, clip: &Clip) -> LanguageAndTask {
         let (language, task) = self.usual.clone();
         if !self.transcriber.is_multilingual() {
             return (language, task);
@@ -136,7 +138,7 @@ impl Labelling<'_> {
     /// Transcribes recordings of one language and task.
     fn transcribe(
         &mut self,
-        (language, task): Words,
+        (language, task): LanguageAndTask,
         recordings: Vec<(usize, Stored)>,
         progress: &dyn Progress,
         texts: &mut Texts,

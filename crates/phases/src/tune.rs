@@ -3,9 +3,11 @@
 //! [`tune`] searches for the batch with [`undertone_fit::tune`]; [`run_probe`] is the work of a probe's process.
 //! [`RateSubject::search`] searches for the rate.
 
+mod batch;
 mod rates;
 
 pub use crate::probe::run_probe;
+pub use batch::{earlier_batch, record_batch};
 pub use rates::{RateSearchError, RateSubject, rate_subjects};
 
 use crate::Experiment;
@@ -13,7 +15,7 @@ use crate::run;
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
 use undertone_fit::tune::{Attempt, Outcome, Plan, Probe, TuneError, TuneOptions, TuneRequest, search, table};
-use undertone_ops::runs_on_host;
+use undertone_ops::runs_ahead;
 use undertone_train::{GradientCheckpointing, LrScaling};
 
 /// Result of tuning.
@@ -55,9 +57,9 @@ pub fn tune(
     probe: impl FnMut(Attempt) -> Result<Outcome, TuneError>,
     found: impl FnMut(&Probe),
 ) -> Result<Tuned, TuneError> {
-    let on_host = experiment.device.resolve().is_ok_and(|device| runs_on_host(&device));
+    let one_by_one = experiment.device.resolve().is_ok_and(|device| runs_ahead(&device));
     let request = TuneRequest {
-        together: if on_host { rayon::current_num_threads() } else { 1 },
+        together: if one_by_one { 1 } else { rayon::current_num_threads() },
         effective: experiment.data.batch_size * experiment.train.accumulation,
         most: MOST_BATCH,
         checkpointed: experiment.train.gradient_checkpointing.every().is_some(),

@@ -78,8 +78,9 @@ pub fn start(state: State, place: OwnedSemaphorePermit, audio: Stored, request: 
         let _place = place;
         // A client that leaves gives its place to another.
         let turn = tokio::select! {
-            turn = state.turn() => turn,
+            biased;
             () = sender.closed() => return,
+            turn = state.turn() => turn,
         };
         let to_tell = sender.clone();
         let work = tokio::task::spawn_blocking(move || {

@@ -37,7 +37,7 @@ pub enum Model {
 struct Asked {
     run: String,
     task: Option<String>,
-    /// When its newest model was written: a run that goes on, or that is trained anew, replaces what is in memory.
+    /// Time at which its newest model was written: one of a run that was trained further is loaded anew.
     written: Option<SystemTime>,
 }
 

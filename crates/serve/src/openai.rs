@@ -64,6 +64,7 @@ async fn answer(Shared(state): Shared<State>, parts: Parts, translate: bool) -> 
     if live && !matches!(answer, Answer::Json | Answer::Text) {
         return Err(ApiError::bad_request("`stream` is for `response_format=json` or `text`"));
     }
+    let wants_words = granularities.iter().any(|name| name == "word");
     let request = Request {
         model: form
             .take("model")
@@ -73,13 +74,12 @@ async fn answer(Shared(state): Shared<State>, parts: Parts, translate: bool) -> 
         translate,
         prompt: form.take("prompt"),
         temperature: temperature(form.take("temperature").as_deref())?,
-        words: matches!(answer, Answer::Srt | Answer::Vtt) || granularities.iter().any(|name| name == "word"),
+        words: matches!(answer, Answer::Srt | Answer::Vtt) || wants_words,
         outline: false,
     };
-    let wants_words = granularities.iter().any(|name| name == "word");
     let mut events = start(state, place, form.recording()?, request);
     if live {
-        // An error before any text is the answer.
+        // An error before the first event is the answer.
         return match events.recv().await {
             Some(Event::Failed(error)) => Err(error),
             Some(first) => Ok(streamed(first, events).into_response()),

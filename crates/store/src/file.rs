@@ -148,7 +148,9 @@ pub fn replace_directory<E: From<StoreError>>(
     write: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
     let io = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
-    // A link stays, and the directory that it leads to is replaced.
+    // Without a slash at its end, with which a directory cannot be put in its place.
+    let path = &path.components().collect::<PathBuf>();
+    // The directory behind a link is replaced, and not the link.
     let behind_link = path.is_symlink().then(|| std::fs::canonicalize(path)).transpose().map_err(io)?;
     let path = behind_link.as_deref().unwrap_or(path);
     if path.exists() && !path.is_dir() {

@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let comparison = args.compare.as_deref().map(|with| compared(&subject, &evaluated, with, split)).transpose()?;
     let line = line(args, &evaluated, comparison.as_ref())?;
     // Before the report, which may not be writable.
-    say!("{line}")?;
+    let told = say!("{line}");
     if let Some(directory) = page {
         let data = args.data.clone().unwrap_or_else(|| format!("the {} data", split.name()));
         let record = evaluated.record(&data, &args.by, comparison).map_err(Failure::of_run)?;
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let path = written.map_err(Failure::of_report)?;
         tracing::info!("report: {}", path.display());
     }
-    Ok(())
+    told
 }
 
 /// Returns the directory of the page that shows the evaluation, if it is asked for.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use undertone::fit::tune::{Attempt, Goal, HEAD, Limits, Outcome, TuneError, TuneOptions, probe_in_child, row};
 use undertone::ops::runs_on_host;
 use undertone::phases::Experiment;
-use undertone::phases::tune::{SIGNATURE, Tuned, run_probe, subject, tune, tuned_yaml};
+use undertone::phases::tune::{SIGNATURE, Tuned, earlier_batch, record_batch, run_probe, subject, tune, tuned_yaml};
 use undertone::train::{Amount, LrScaling, MemoryBudget, available_memory_bytes, resident_memory_bytes};
 
 /// Name of the hidden command.
@@ -104,16 +104,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut results = Vec::new();
     if !args.keep_batch {
-        if args.lr && rates::take_earlier_batch(&args.rates, &mut experiment) {
-            results.push("the batch is that of the search for the learning rate, which goes on".into());
-        } else {
-            let tuned = tune_batch(args, &experiment)?;
-            results = tuned.lines(&experiment);
-            experiment = tuned.experiment;
-        }
-        // The search for the rate may be interrupted.
-        if args.lr {
-            write(&out, &experiment, &results)?;
+        let options = options(args, &experiment)?;
+        match args.lr.then(|| earlier_batch(&experiment, &options)).flatten() {
+            Some(found) => {
+                results.push("batch taken from the earlier search".into());
+                experiment = found;
+            }
+            None => {
+                let tuned = tune_batch(args, &experiment, &options)?;
+                results = tuned.lines(&experiment);
+                if args.lr {
+                    let recorded = record_batch(&experiment, &options, &tuned.experiment);
+                    recorded.map_err(|error| Failure::Machine(error.to_string()))?;
+                }
+                experiment = tuned.experiment;
+            }
         }
     }
     if args.lr {
@@ -138,20 +143,21 @@ fn write(out: &Path, experiment: &Experiment, results: &[String]) -> Result<(), 
         .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))
 }
 
-/// Searches for the batch.
-fn tune_batch(args: &Args, experiment: &Experiment) -> Result<Tuned, Failure> {
+/// Returns how the batch is searched for.
+fn options(args: &Args, experiment: &Experiment) -> Result<TuneOptions, Failure> {
     let (memory, on_host) = budget(args.memory, experiment)?;
+    let margin = if on_host || memory.is_some() { 0.0 } else { MARGIN };
+    Ok(TuneOptions { goal: args.objective, grow: args.grow, scaling: args.lr_scaling, margin })
+}
+
+/// Searches for the batch.
+fn tune_batch(args: &Args, experiment: &Experiment, options: &TuneOptions) -> Result<Tuned, Failure> {
+    let (memory, _) = budget(args.memory, experiment)?;
     let limits = Limits { memory, time: Duration::from_secs(args.probe_seconds) };
     let prober = Prober::new(experiment, limits)?;
     say_what(experiment, &limits);
-    let options = TuneOptions {
-        goal: args.objective,
-        grow: args.grow,
-        scaling: args.lr_scaling,
-        margin: if on_host || memory.is_some() { 0.0 } else { MARGIN },
-    };
     tracing::info!("{HEAD}");
-    let tuned = tune(experiment, &options, |attempt| prober.probe(attempt), |probe| tracing::info!("{}", row(probe)));
+    let tuned = tune(experiment, options, |attempt| prober.probe(attempt), |probe| tracing::info!("{}", row(probe)));
     tuned.map_err(failure)
 }
 

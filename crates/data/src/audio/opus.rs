@@ -1,5 +1,7 @@
 //! Opus, which symphonia finds in its containers but does not decode.
 
+use std::ops::Range;
+
 use ropus::{Channels as OpusChannels, DecodeMode, Decoder};
 use symphonia::core::audio::{AsGenericAudioBufferRef, AudioBuffer, AudioMut, AudioSpec, GenericAudioBufferRef};
 use symphonia::core::codecs::CodecInfo;
@@ -23,10 +25,11 @@ pub(super) struct OpusDecoder {
 const RATE: u32 = 48_000;
 /// Samples of the longest packet, 120 ms.
 const LONGEST: usize = RATE as usize * 120 / 1000;
-/// Places in the header of RFC 7845: number of samples before the recording, gain in 1/256 dB, and the family of channel mappings. Streams of family 0 have one or
+/// Places in the header of RFC 7845: its version, number of samples before the recording, gain in 1/256 dB, and the family of channel mappings. Streams of family 0 have one or
 /// two channels and are not divided into several.
-const PRE_SKIP: std::ops::Range<usize> = 10..12;
-const GAIN: std::ops::Range<usize> = 16..18;
+const VERSION: usize = 8;
+const PRE_SKIP: Range<usize> = 10..12;
+const GAIN: Range<usize> = 16..18;
 const FAMILY: usize = 18;
 
 impl OpusDecoder {
@@ -37,6 +40,7 @@ impl OpusDecoder {
     pub fn new(parameters: &AudioCodecParameters, trims: bool) -> Result<Self> {
         let unsupported = Error::Unsupported("Opus with more than two channels");
         let header = header(parameters);
+        let number = |place: Range<usize>| number(parameters, place);
         let layout = parameters.channels.clone().ok_or(Error::Unsupported("Opus without a number of channels"))?;
         let kind = match layout.count() {
             1 => OpusChannels::Mono,
@@ -46,8 +50,7 @@ impl OpusDecoder {
         if header.and_then(|header| header.get(FAMILY)).is_some_and(|family| *family != 0) {
             return Err(unsupported);
         }
-        let gain = header.and_then(|header| header.get(GAIN)).and_then(|bytes| bytes.try_into().ok());
-        let gain = gain.map_or(0, |bytes| i32::from(i16::from_le_bytes(bytes)));
+        let gain = number(GAIN).map_or(0, |gain| i32::from(gain.cast_signed()));
         let decoder = started(kind, gain)?;
         let channels = layout.count();
         let buffer = AudioBuffer::new(AudioSpec::new(RATE, layout), LONGEST);
@@ -58,8 +61,14 @@ impl OpusDecoder {
 
 /// Returns the number of samples that the encoder puts before the recording, at 48 kHz.
 pub(super) fn pre_skip(parameters: &AudioCodecParameters) -> u64 {
-    let bytes = header(parameters).and_then(|header| header.get(PRE_SKIP)).and_then(|bytes| bytes.try_into().ok());
-    bytes.map_or(0, |bytes| u64::from(u16::from_le_bytes(bytes)))
+    number(parameters, PRE_SKIP).map_or(0, u64::from)
+}
+
+/// Returns a number of the header. MP4 has a header of its own, of version 0, with the larger byte first.
+fn number(parameters: &AudioCodecParameters, place: Range<usize>) -> Option<u16> {
+    let header = header(parameters)?;
+    let bytes = header.get(place)?.try_into().ok()?;
+    Some(if header.get(VERSION) == Some(&0) { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
 }
 
 fn header(parameters: &AudioCodecParameters) -> Option<&[u8]> {

@@ -33,9 +33,9 @@ pub(super) struct Source<'a> {
     pub rate: u32,
     /// Number of samples in a tick of the packets' times, if it is not 1: in videos.
     pub per_tick: Option<f64>,
-    /// Number of samples that the encoder puts before the recording, and the decoder does not drop: of Opus.
+    /// Number of samples that the encoder puts before the recording and that the packets' times count.
     pub delay: u64,
-    /// Number of those that are still to be dropped.
+    /// Number of samples before the recording that are still to be dropped. Decoders other than that of Opus drop them.
     delayed: u64,
     /// Number of samples per channel according to the header, without the delay, if it can be trusted.
     pub promised: Option<u64>,
@@ -89,7 +89,9 @@ impl<'a> Source<'a> {
             (Some(samples), Some(duration)) => Some((duration.get() as f64 * samples).round() as u64),
             _ => track.num_frames,
         };
-        let delay = if codec.codec == CODEC_ID_OPUS { pre_skip(codec) } else { 0 };
+        let delayed = if codec.codec == CODEC_ID_OPUS { pre_skip(codec) } else { 0 };
+        // In Matroska files times begin with the recording.
+        let delay = if format == "matroska" { 0 } else { delayed };
         let promised = promised.filter(|_| !untold).map(|promised| promised.saturating_sub(delay));
         let is_float = [CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE].contains(&codec.codec);
         let in_blocks = [CODEC_ID_ADPCM_MS, CODEC_ID_ADPCM_IMA_WAV].contains(&codec.codec);
@@ -104,7 +106,7 @@ impl<'a> Source<'a> {
             rate,
             per_tick,
             delay,
-            delayed: delay,
+            delayed,
             promised,
             exact,
             seeks,

@@ -345,8 +345,24 @@ fn a_column_or_name_that_is_used_is_there_once() {
     folder.fails("m.tsv", "audio\tText\ttext\na.wav\tx\ty\n", "line 1 has several columns called `text`, 1 and 2");
     folder.fails("m.csv", "audio|text|audio\na|x|b\n", "line 1 has several columns called `audio`, 0 and 2");
     folder.fails("m.jsonl", r#"{"audio": "a.wav", "text": "x", "end": 1, "end": 2}"#, "line 1 has `end` twice");
+    let mut mapped = folder.file("m.csv", "audio,Text,TEXT\na.wav,x,y\n");
+    mapped.columns.insert("text".into(), "text".into());
+    let error = Clips::open(&mapped).unwrap_err().to_string();
+    assert!(error.contains("several columns called `text`, 1 and 2"), "{error}");
     let fine = folder.file("m.csv", "audio,text,note,note,,\na.wav,x,1,2,3,4\n");
     assert_eq!(Clips::open(&fine).unwrap().len(), 1);
+}
+
+#[test]
+fn lines_that_cannot_be_read_are_left_out_but_not_what_an_open_quote_hides() {
+    let folder = two_files();
+    let (clips, problems) = Clips::open_usable(&folder.file("m.csv", "audio,text\na.wav,x\na.wav\nb.wav,y\n")).unwrap();
+    assert_eq!((clips.len(), problems.len()), (2, 1));
+    assert!(problems[0].to_string().contains("line 3 has 1 cells"), "{}", problems[0]);
+    let hidden = Clips::open_usable(&folder.file("m.csv", "audio,text\na.wav,x\na.wav,\"y\nb.wav,z\n"));
+    assert!(hidden.unwrap_err().to_string().contains("a quote that is never closed"));
+    let none = Clips::open_usable(&folder.file("m.jsonl", "{\"audio\"\n")).unwrap_err().to_string();
+    assert!(none.contains("line 1"), "{none}");
 }
 
 #[test]

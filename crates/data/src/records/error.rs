@@ -55,6 +55,12 @@ pub enum RecordsError {
         /// Name of a file in another format.
         other: String,
     },
+    /// A quote is never closed, so that all lines after it belong to its cell.
+    #[error("{origin} opens a quote that is never closed; close it, or put two for one that belongs to the text")]
+    OpenQuote {
+        /// Line with the quote.
+        origin: Origin,
+    },
     /// There are no records.
     #[error("{path}: holds no records; give a file that has some")]
     Empty {

@@ -160,7 +160,8 @@ impl TaskFields<'_> {
         for (name, key) in self.used(&row) {
             // Upper and lower case are equal where the exact name is not in the header.
             let exact = self.aliases.is_empty() && self.fields().any(|field| field == name);
-            let alike = !exact && !self.config.columns.values().any(|column| *column == name.as_str().into());
+            let given = self.config.columns.values().any(|column| *column == name.as_str().into());
+            let alike = !(exact || given && header.contains(&name));
             let same = |cell: &String| *cell == name || alike && cell.eq_ignore_ascii_case(&name);
             let places: Vec<_> = (0..header.len()).filter(|at| same(&header[*at])).map(|at| at.to_string()).collect();
             if let [first, _, ..] = places.as_slice() {
@@ -183,7 +184,11 @@ impl TaskFields<'_> {
             path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let used: Vec<String> = self.used(row).map(|(name, _)| name).collect();
-        let is_used = |repeated: &&String| used.iter().any(|name| within(name, repeated) || within(repeated, name));
+        let is_used = |repeated: &&String| {
+            let (repeated, lower) = (repeated.as_str(), str::to_lowercase);
+            let within = |a: &str, b: &str| within(&lower(a), &lower(b));
+            used.iter().any(|name| within(name, repeated) || within(repeated, name))
+        };
         match row.repeated.iter().find(is_used) {
             Some(name) => {
                 let reason = format!("has `{name}` twice; keep one of them");

@@ -178,9 +178,10 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
             Err((line, error)) => return Some(Err(table_error(&path, line, &error))),
         };
         let origin = Origin::line(&path, line);
-        let reason = if record.iter().next_back().is_some_and(|cell| cell.contains(END)) {
-            "opens a quote that is never closed; close it, or put two for one that belongs to the text".into()
-        } else if record.len() != width {
+        if record.iter().next_back().is_some_and(|cell| cell.contains(END)) {
+            return Some(Err(RecordsError::OpenQuote { origin }));
+        }
+        let reason = if record.len() != width {
             let cells = record.len();
             format!("has {cells} cells where the first row has {width}; quote text that holds the separator")
         } else {

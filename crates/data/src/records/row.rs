@@ -59,7 +59,7 @@ impl Row {
         Self { origin, number: 0, recording: None, file: None, repeated: Vec::new(), content }
     }
 
-    /// Returns the value of a column, if the row has it. Upper and lower case of a name do not matter.
+    /// Returns the value of a column, if the row has it. Upper and lower case of a name matter only in a path of several.
     pub fn get(&self, column: &Column) -> Option<&Value> {
         match (&self.content, column) {
             (Content::Fields(fields), Column::Name(path)) => {

@@ -59,6 +59,9 @@ pub struct Variables {
     variables: HashMap<String, Variable>,
 }
 
+/// Ending of the name of a variable's scale.
+const SCALE: &str = "_scale";
+
 #[derive(Clone)]
 struct Variable {
     kind: Type,
@@ -103,7 +106,7 @@ impl Variables {
     /// its scale does not fit.
     pub fn read(&self, name: &str, part: usize, parts: usize) -> Option<Vec<f32>> {
         let mut data = self.part(name, part, parts)?;
-        let scale = format!("{name}_scale");
+        let scale = format!("{name}{SCALE}");
         let Some(scales) = self.variables.get(&scale) else { return Some(data) };
         // A scale for each row, or one for all.
         let scales = match scales.shape.is_empty() {
@@ -155,12 +158,15 @@ fn read(bytes: &[u8]) -> Result<HashMap<String, Variable>, String> {
         input.take(length)?;
         variables.insert(name, Variable { kind, shape, bytes: start..start + length });
     }
-    // Of equal variables one is stored, and the others are names of it. Early versions of the layout have no such names.
-    let aliases = if input.at == bytes.len() { 0 } else { input.number(4)? };
+    // Of equal variables one is stored, and the others are names of it.
+    let aliases = input.number(4)?;
     for _ in 0..aliases {
         let (alias, name) = (text(&mut input)?, text(&mut input)?);
-        if let Some(variable) = variables.get(&name).cloned() {
-            variables.insert(alias, variable);
+        // The scale of a quantised variable has the same names.
+        for ending in ["", SCALE] {
+            if let Some(variable) = variables.get(&format!("{name}{ending}")).cloned() {
+                variables.insert(format!("{alias}{ending}"), variable);
+            }
         }
     }
     Ok(variables)

@@ -57,7 +57,7 @@ fn class_loss(
             }
         } else {
             let class = usize::cast_from(target);
-            // No class, and negative numbers become large ones: the loss is infinite, which overflow makes where a shader has no such constant.
+            // A target that is no class (negative ones become large) has an infinite loss, made by overflow: WGSL has no constant for it.
             if unit == 0 && class >= classes {
                 losses[row] = (1000.0f32 * f32::cast_from(classes)).exp();
             }

@@ -45,7 +45,7 @@ pub struct Distillation {
 /// - `x`: `[rows, d_model]`; `weight`: `[classes, d_model]`; `targets`: `[rows]`
 ///
 /// # Panics
-/// On the CPU, if a target that is not ignored is not a class index, or the teacher's shapes do not fit.
+/// On the CPU, if a target that is neither ignored nor a class index; anywhere, if the teacher's shapes do not fit.
 pub fn linear_distillation(
     x: Tensor<2>,
     weight: Tensor<2>,

@@ -17,7 +17,7 @@ use undertone_kernels::loss as kernels;
 /// # Shapes
 /// - `x`: `[rows, d_model]`; `weight`: `[classes, d_model]`; `bias`: `[classes]`; `targets`: `[rows]`
 ///
-/// A target that is neither ignored nor a class index gives an infinite loss on a GPU.
+/// A target that is neither ignored nor a class index gives an infinite loss on CubeCL's backends.
 ///
 /// # Panics
 /// On the CPU, for such a target.

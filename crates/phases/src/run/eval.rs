@@ -81,13 +81,13 @@ impl Subject {
         }
     }
 
-    /// Evaluates another model as `own` was on a split of this one's data, with its metrics and its normalisation: `base`, the model that the
+    /// Evaluates another model on the data, metrics and normalisation of `first`, the evaluation of this one: `base`, the model that the
     /// training began with; or by its path a run or a stage; or a model as [`ModelConfig::named`] takes it.
     ///
     /// # Errors
     /// When there is no such model, when it cannot do the same, or as for [`evaluate`](Self::evaluate).
-    pub fn evaluate_other(&self, own: &Evaluated, with: &Path, split: Split) -> Result<Evaluated, RunError> {
-        let normalizer = Some(&own.normalizer);
+    pub fn evaluate_other(&self, first: &Evaluated, with: &Path, split: Split) -> Result<Evaluated, RunError> {
+        let normalizer = Some(&first.normalizer);
         let no_rival = |reason: &str| RunError::NoRival { with: with.display().to_string(), reason: reason.to_owned() };
         let own = self.experiment();
         if root_of(with).is_none() || !is_stage(with) {

@@ -94,6 +94,7 @@ fn run(
     session: &Session,
 ) -> Result<Vec<StageOutcome>, RunError> {
     let directory = RunDirectory::own(experiment.directory(), &session.process_group)?;
+    compare_configurations(experiment, &session.process_group)?;
     let experiment = &in_order_of(experiment, begun_with(&directory, session.resume)?.as_ref());
     let of_kinds =
         |kinds: &[StageKind]| -> Vec<StageSpec> { kinds.iter().flat_map(|kind| stages(experiment, *kind)).collect() };
@@ -208,7 +209,6 @@ impl Beginning<'_> {
         experiment: &Experiment,
         process_group: &ProcessGroup,
     ) -> Result<(), RunError> {
-        compare_configurations(experiment, process_group)?;
         if process_group.is_main_process() && !self.replaced.is_empty() {
             let replaced = named(&self.replaced, self.replaced.len());
             tracing::info!("run.overwrite: deleting what was trained in {replaced}");
@@ -306,7 +306,11 @@ fn train_apart(
     let trained: Result<(), RunError> = stages.iter().skip(group).step_by(groups).try_for_each(|stage| {
         if is_complete {
             // The other tasks may train for hours until they hear of it.
-            let failed = |error: &RunError| tracing::error!("{}: {error}", stage.title);
+            let failed = |error: &RunError| {
+                if in_group.process_group.is_main_process() && !error.is_interruption() {
+                    tracing::error!("{}: {error}", stage.title);
+                }
+            };
             is_complete = !train_stage(stage, setup, beginning, &in_group).inspect_err(failed)?.is_interrupted();
         }
         Ok(())

@@ -17,7 +17,7 @@ use undertone_data::augment::Augment;
 use undertone_data::cache::{Cache, Key};
 use undertone_data::clips::Clips;
 use undertone_data::cut::TimedText;
-use undertone_data::features::{LogMel, Mel};
+use undertone_data::features::{HOP, LogMel, Mel};
 use undertone_data::loader::SampleError;
 use undertone_data::text::append;
 use undertone_model::whisper::TokenizerError;
@@ -154,7 +154,9 @@ impl Recordings {
         }
         let first = &self.pieces[range.start];
         let Treatment { timestamps, previous_text, window, .. } = self.treatment;
-        if whole.audio.samples() > most_samples(window) {
+        // The length of features is known to the frame.
+        let rounding = if matches!(whole.audio, SampleAudio::Features(_)) { HOP } else { 0 };
+        if whole.audio.samples() > most_samples(window) + rounding {
             return Err(too_long(&name, whole.audio.samples(), window).into());
         }
         if let SampleAudio::Audio(audio) = &mut whole.audio {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use undertone_fit::{RateError, RateOptions, RateSearch, RateTrial, search_rates};
 use undertone_metrics::Direction;
 use undertone_report::{RateCurve, RatePage, ReportError};
-use undertone_store::{DirectoryLock, LockError, StoreError, write_atomically};
+use undertone_store::{DirectoryLock, StoreError, write_atomically};
 use undertone_train::{Display, Summary, TrainConfig, TrainError};
 
 /// What a search trains at each rate: the stages of a run that have one learning rate.
@@ -65,9 +65,6 @@ pub enum RateSearchError {
         /// Metrics that there are.
         found: String,
     },
-    /// Another process searches in the directory.
-    #[error(transparent)]
-    Lock(#[from] LockError),
     /// Its records cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -173,8 +170,7 @@ impl RateSubject {
 
     /// Directory of the search.
     pub fn directory(&self) -> PathBuf {
-        let run = &self.experiment.run;
-        let root = run.dir.join(format!("{}-lr", run.name));
+        let root = root(&self.experiment);
         match self.part {
             Part::Model => root,
             Part::Task(index) => root.join(&self.experiment.tasks[index].name),
@@ -220,9 +216,10 @@ impl RateSubject {
         session: &Session,
         mut found: impl FnMut(&RateTrial),
     ) -> Result<RateSearch, RateSearchError> {
+        options.validate()?;
         let _heeding = session.interrupt.heed();
         let directory = self.directory();
-        let _lock = DirectoryLock::acquire(&directory)?;
+        let _lock = DirectoryLock::acquire(&directory).map_err(RunError::from)?;
         let mut records = self.records(&directory, options)?;
         // Before the first trial, so that one which was interrupted is known to be of this search.
         records.write(&directory)?;
@@ -249,7 +246,7 @@ impl RateSubject {
 
     /// Returns the records of this search: those in its directory, or new ones.
     fn records(&self, directory: &Path, options: &RateOptions) -> Result<Records, RateSearchError> {
-        let (config, rates, steps) = (self.recorded_config(), options.rates.clone(), options.steps);
+        let (config, rates, steps) = (without_overwrite(&self.experiment), options.rates.clone(), options.steps);
         let new = Records { config, rates, steps, trials: Vec::new() };
         match Records::read(directory)? {
             Some(earlier) if (Records { trials: Vec::new(), ..earlier.clone() }) == new => Ok(earlier),
@@ -262,30 +259,6 @@ impl RateSubject {
             }
             _ => Err(RateSearchError::Other(directory.to_owned())),
         }
-    }
-
-    /// Configuration by which a search is known again.
-    fn recorded_config(&self) -> String {
-        let mut asked = self.experiment.clone();
-        asked.run.overwrite = false;
-        asked.to_yaml()
-    }
-
-    /// Gives `experiment` the batch of an earlier search for the rate in its directory, if that differs from this one in nothing but what a
-    /// search for the batch sets: it need not be repeated, and might choose another batch. Returns whether there is such a search.
-    pub fn take_earlier_batch(&self, experiment: &mut Experiment) -> bool {
-        let records = Records::read(&self.directory()).ok().flatten();
-        let Some(earlier) = records.and_then(|records| serde_norway::from_str::<Experiment>(&records.config).ok())
-        else {
-            return false;
-        };
-        let mut same = self.clone();
-        copy_batch(&earlier, &mut same.experiment);
-        let is_same = same.recorded_config() == earlier.to_yaml();
-        if is_same {
-            copy_batch(&earlier, experiment);
-        }
-        is_same
     }
 
     /// Trains with a rate. Returns the metric; `None` if training diverged.
@@ -423,16 +396,16 @@ fn trials(directory: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_trial).collect()
 }
 
-/// Copies what a search for the batch sets: the learning rate only with another number of samples in a step.
-fn copy_batch(from: &Experiment, to: &mut Experiment) {
-    let samples = |experiment: &Experiment| experiment.data.batch_size * experiment.train.accumulation;
-    if samples(from) != samples(to) {
-        to.train.optimizer.lr = from.train.optimizer.lr;
-        to.train.optimizer.groups.clone_from(&from.train.optimizer.groups);
-    }
-    to.data.batch_size = from.data.batch_size;
-    to.train.accumulation = from.train.accumulation;
-    to.train.gradient_checkpointing = from.train.gradient_checkpointing;
+/// Directory of all searches for the rates of an experiment.
+pub(super) fn root(experiment: &Experiment) -> PathBuf {
+    experiment.run.dir.join(format!("{}-lr", experiment.run.name))
+}
+
+/// Configuration by which a search is known again.
+pub(super) fn without_overwrite(experiment: &Experiment) -> String {
+    let mut experiment = experiment.clone();
+    experiment.run.overwrite = false;
+    experiment.to_yaml()
 }
 
 /// Sets `section.key` in a map of keys.

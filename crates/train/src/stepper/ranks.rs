@@ -148,6 +148,8 @@ impl<O: Objective> Stepper<O> {
             let values = read(moved[name].values.clone());
             buckets.last_mut().expect("a bucket").extend(values);
         }
+        // The message of a rank that has failed would be taken for numbers.
+        process_group.all_gather(())?;
         let mut found = process_group.all_gather_floats(buckets)?.into_iter();
         let (mut ranks, mut current) = (Vec::new(), None);
         for (name, bucket) in names.iter().zip(bucket_of) {

@@ -4,6 +4,7 @@ use super::decoding::Decoding;
 use super::recordings::Recording;
 use crate::commands::choices::one_of;
 use crate::failure::Failure;
+use clap::builder::RangedU64ValueParser;
 use std::path::{Path, PathBuf};
 use undertone::ops::Compute;
 use undertone::store::write_atomically;
@@ -44,10 +45,10 @@ pub struct Args {
     #[arg(long)]
     pub timestamps: bool,
     /// Maximum number of characters of a subtitle's line; 42 if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub line_length: Option<usize>,
     /// Maximum number of lines of a subtitle; 2 if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub lines: Option<usize>,
     /// Print `_` for each character whose probability is below this, from 0 to 1
     #[arg(long, value_name = "PROBABILITY", default_value = "0", value_parser = probability)]

@@ -34,6 +34,10 @@ pub fn recordings(paths: &[PathBuf], unique: bool) -> Result<Vec<Recording>, Fai
         } else if path.exists() {
             let name = path.file_stem().map_or_else(|| path.clone(), PathBuf::from);
             all.push(Recording { path: path.clone(), name });
+        } else if path == Path::new("-") {
+            return Err(Failure::BadInput(
+                "`-` is standard input, which is transcribed alone: leave out the files, or it".into(),
+            ));
         } else {
             return Err(Failure::BadInput(format!("there is no audio file `{}`", path.display())));
         }

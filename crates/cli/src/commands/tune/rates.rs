@@ -47,12 +47,6 @@ pub fn tune(args: &Args, experiment: &mut Experiment) -> Result<Vec<String>, Fai
     Ok(results)
 }
 
-/// Gives the experiment the batch of an earlier search, which goes on. Returns whether there is one.
-pub fn take_earlier_batch(args: &Args, experiment: &mut Experiment) -> bool {
-    let subjects = subjects(args, experiment).unwrap_or_default();
-    subjects.iter().any(|subject| subject.take_earlier_batch(experiment))
-}
-
 /// Checks the options of the search, which may come after minutes of a search for the batch.
 pub fn check(args: &Args, experiment: &Experiment) -> Result<(), Failure> {
     let subjects = subjects(args, experiment)?;
@@ -109,7 +103,7 @@ fn failure(error: RateSearchError) -> Failure {
             Failure::Interrupted
         }
         RateSearchError::Report(error) => Failure::of_report(error),
-        RateSearchError::Store(_) | RateSearchError::Lock(_) => Failure::Machine(error.to_string()),
+        RateSearchError::Store(_) => Failure::Machine(error.to_string()),
         RateSearchError::Search(_) | RateSearchError::Other(_) | RateSearchError::NoMetric { .. } => {
             Failure::bad_input(error)
         }
