@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
-use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, wait_until};
-use undertone_tests::{Outcome, Place, wav};
+use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, two_tasks, wait_until};
+use undertone_tests::{CLIPS, Outcome, Place, wav};
 
 const OVERWRITE: [&str; 2] = ["--set", "run.overwrite=true"];
 
@@ -305,4 +305,29 @@ fn runs_under_faults_end_in_the_bits_of_undisturbed_ones() {
     // The harness would see it: a program that trains nothing loses every run.
     let outcome = Place::default().run(&["bench", "faults", "--runs", "1", "--program", "/bin/true"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
+}
+
+#[test]
+fn a_run_with_tasks_and_one_without_do_not_mix() {
+    let place = Place::default();
+    place.write_experiment(&format!("samples: 8, {CLIPS}"));
+    place.write("two.yaml", two_tasks());
+    let train = |args: &[&str]| place.run(&[&["train"], args].concat());
+    let tiny = ["--config", "tiny.yaml", "--set", "train.max_steps=3", "--set", "train.evaluate.every=0"];
+    let two = ["--config", "two.yaml", "--phase", "1"];
+    train(&tiny).succeeded();
+    train(&[&two[..], &["--set", "run.name=tiny"]].concat()).assert_refusal(&["there is a run in", "runs/tiny"]);
+    assert!(!place.path("runs/tiny/phase1").exists());
+    // What `eval --blend --report` and `analyze` write belongs to a run.
+    std::fs::create_dir_all(place.path("runs/tiny/pictures")).expect("a folder");
+    place.write("runs/tiny/blend.html", "");
+    place.write("runs/tiny/pictures/calibration.svg", "");
+    train(&[&tiny[..], &["--set", "run.overwrite=true"]].concat()).succeeded();
+    assert!(!place.path("runs/tiny/blend.html").exists());
+    train(&two).succeeded();
+    let phase = place.path("runs/two/phase1/low/best");
+    train(&[&tiny[..], &["--set", "run.name=two", "--resume"]].concat()).assert_refusal(&["another run", "runs/two"]);
+    assert!(phase.is_dir());
+    train(&[&two[..], &["--set", "run.name=tiny", "--set", "run.overwrite=true"]].concat()).succeeded();
+    assert!(place.path("runs/tiny/phase1/low/best").is_dir() && !place.path("runs/tiny/best").exists());
 }

@@ -62,7 +62,7 @@ pub enum RunError {
     Mixture(#[from] MixtureError),
     /// There is no test data, and the validation data has selected the best checkpoint.
     #[error(
-        "there is no `data.test`, and the recordings of `data.valid` have selected the best checkpoint: give others with --set data.test.path=FILE"
+        "there is no `data.test`, and the samples of `data.valid` have selected the best checkpoint: give others with --set data.test.path=FILE, or tasks.NAME.data.test.path=FILE in a run with tasks"
     )]
     NoTest,
     /// There is no validation data.
@@ -197,7 +197,7 @@ pub enum RunError {
     #[error("phase {0} needs at least two `tasks`: a router has to choose between tasks")]
     OneTask(usize),
     /// The phase that a phase starts from has not finished.
-    #[error("phase {phase} starts from the result of phase {needs}, and `{}` has not finished: run `cargo xtask train --phase {needs}` first (with --resume if it was interrupted)", directory.display())]
+    #[error("phase {phase} starts from the result of phase {needs}, and `{}` has not finished: train the same configuration with `--phase {needs}` first (and --resume if it was interrupted)", directory.display())]
     Predecessor {
         /// The phase.
         phase: usize,
@@ -207,7 +207,7 @@ pub enum RunError {
         directory: PathBuf,
     },
     /// The phase whose adapters teach a baseline has not finished.
-    #[error("the baseline `distilled` learns from the adapters of phase {phase}, and `{}` has not finished: run `cargo xtask train --phase {phase}` first, or choose another phase in `phases.baselines.teacher.phase`", directory.display())]
+    #[error("the baseline `distilled` learns from the adapters of phase {phase}, and `{}` has not finished: train the same configuration with `--phase {phase}` first, or choose another phase in `phases.baselines.teacher.phase`", directory.display())]
     NoTeacher {
         /// The phase.
         phase: u8,
@@ -317,11 +317,14 @@ pub enum RunError {
         /// Command to use instead.
         instead: String,
     },
+    /// A run with tasks was to go on as one without, or the other way round.
+    #[error("`{}` is another run, with `tasks` where this one has none, or without: choose another name with --set run.name=NAME", .0.display())]
+    OtherRun(PathBuf),
     /// No phase has finished.
-    #[error("`{}` has no finished phase: run `cargo xtask train --phase 1` first", .0.display())]
+    #[error("`{}` has no finished phase: train its configuration with `--phase 1` first", .0.display())]
     NothingTrained(PathBuf),
     /// There is no router yet.
-    #[error("`{}` has no router yet, which would select the task of an input: run `cargo xtask train --phase 2`, or name the task with --task", .0.display())]
+    #[error("`{}` has no router yet, which would select the task of an input: train its configuration with `--phase 2`, or name the task with --task", .0.display())]
     NoRouter(PathBuf),
     /// The backbone takes another kind of input.
     #[error("the run's backbone takes {0}")]

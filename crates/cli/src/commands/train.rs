@@ -5,6 +5,7 @@ use crate::logging::{self, LogFormat};
 use crate::program::find_config;
 use crate::say;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use undertone::phases::run::{Baseline, Phase, StageOutcome, train, train_baseline, train_phases};
 use undertone::phases::{Experiment, Interrupt, RunError, Session};
@@ -86,7 +87,8 @@ fn train_on(args: &Args, process_group: &ProcessGroup) -> Result<(), Failure> {
     if process_group.leaves_first_rank_behind() {
         let_first_rank_leave(&experiment.directory());
     }
-    let outcomes = outcomes.map_err(|error| with_origin(Failure::of_run(error), &find_config(&args.config)))?;
+    let outcomes = outcomes
+        .map_err(|error| with_origin(Failure::of_run(error), &find_config(&args.config), &experiment.run.dir))?;
     if process_group.is_main_process() { report(&experiment, &outcomes) } else { Ok(()) }
 }
 
@@ -121,7 +123,7 @@ fn process_group() -> Result<ProcessGroup, Failure> {
 
 /// Adds to the error about a missing file that the comment at the head of the configuration says where the file comes
 /// from, if it does.
-fn with_origin(failure: Failure, config: &Path) -> Failure {
+fn with_origin(failure: Failure, config: &Path, runs: &Path) -> Failure {
     let Failure::BadInput(error) = failure else { return failure };
     let text = std::fs::read_to_string(config).unwrap_or_default();
     let head: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
@@ -130,7 +132,9 @@ fn with_origin(failure: Failure, config: &Path) -> Failure {
         folder.contains('/') && head.iter().any(|line| line.contains(&*folder))
     };
     let words = error.split([' ', '`', ',', ';']).map(|word| Path::new(word.trim_end_matches(':')));
-    let mut missing = words.filter(|word| word.components().count() > 1 && !word.exists());
+    // What a run writes is published nowhere.
+    let is_written = |word: &Path| word.starts_with(runs);
+    let mut missing = words.filter(|word| word.components().count() > 1 && !word.exists() && !is_written(word));
     if !missing.any(|path| path.ancestors().any(explained)) {
         return Failure::BadInput(error);
     }
@@ -203,13 +207,21 @@ fn metrics(summary: &Summary) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Time in which two signals are one.
+const TOGETHER: Duration = Duration::from_millis(250);
+
 /// Returns the interrupt flag, which the first SIGINT or SIGTERM sets. The second signal ends the process at once; so
 /// does the first if there is nothing to save.
 pub(super) fn interrupt() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();
+    let first = OnceLock::<Instant>::new();
     ctrlc::set_handler(move || {
         let is_second = asked.ask();
+        // Programs like `timeout` signal a process and its group: that is one wish to end.
+        if first.get_or_init(Instant::now).elapsed() < TOGETHER && is_second {
+            return;
+        }
         if !is_second && asked.is_heeded() {
             tracing::info!("stopping: what was begun is finished and saved; once more to leave at once");
             return;

@@ -95,13 +95,23 @@ fn run(
 ) -> Result<Vec<StageOutcome>, RunError> {
     let directory = RunDirectory::own(experiment.directory(), &session.process_group)?;
     compare_configurations(experiment, &session.process_group)?;
-    let experiment = &in_order_of(experiment, begun_with(&directory, session.resume)?.as_ref());
+    let begun = begun_with(&directory, session.resume)?;
+    // A run with tasks and one without write into the same directory, and neither can go on with the other's results.
+    let is_of_other_kind = begun.as_ref().is_some_and(|begun| begun.tasks.is_empty() != experiment.tasks.is_empty());
+    if is_of_other_kind && session.resume {
+        return Err(RunError::OtherRun(directory.path.clone()));
+    }
+    let experiment = &in_order_of(experiment, begun.as_ref());
     let of_kinds =
         |kinds: &[StageKind]| -> Vec<StageSpec> { kinds.iter().flat_map(|kind| stages(experiment, *kind)).collect() };
     let specs = of_kinds(kinds);
     let mut replaced = match session.resume {
         true => Vec::new(),
-        false => taken(&directory, specs.iter().chain(&of_kinds(outdated)), experiment)?,
+        false => {
+            let later = of_kinds(outdated);
+            let written = specs.iter().chain(&later).map(|stage| stage.directory.clone());
+            taken(&directory, written.chain(is_of_other_kind.then(|| directory.path.clone())), experiment)?
+        }
     };
     check_stages(experiment, &specs, session.resume)?;
     let mut setup = checked_setup(experiment, &specs, session)?;
@@ -154,13 +164,13 @@ fn begun_with(directory: &RunDirectory, resume: bool) -> Result<Option<Experimen
     Ok(if resume { begun? } else { begun.unwrap_or_default() })
 }
 
-/// Returns the directories of `stages` that hold results of an earlier run, unless they must not be replaced.
-fn taken<'a>(
+/// Returns those of the directories that hold results of an earlier run, unless they must not be replaced.
+fn taken(
     directory: &RunDirectory,
-    stages: impl Iterator<Item = &'a StageSpec>,
+    written: impl Iterator<Item = PathBuf>,
     experiment: &Experiment,
 ) -> Result<Vec<PathBuf>, RunError> {
-    let taken: Vec<PathBuf> = stages.map(|stage| stage.directory.clone()).filter(|d| is_occupied(d)).collect();
+    let taken: Vec<PathBuf> = written.filter(|written| is_occupied(written)).collect();
     directory.check_replaceable(&taken)?;
     match taken.is_empty() || experiment.run.overwrite {
         true => Ok(taken),

@@ -7,7 +7,7 @@ use undertone_store::{DirectoryLock, is_temporary};
 
 /// Files that a run or one of its stages writes into its directory, without the model files in [`BEST`]. `*` stands for
 /// any letters, `#` for digits.
-const WRITTEN: [&str; 34] = [
+const WRITTEN: [&str; 36] = [
     "config.yaml",
     "config.#.yaml",
     "stage.yaml",
@@ -25,6 +25,7 @@ const WRITTEN: [&str; 34] = [
     "analysis.json",
     "evaluation.json",
     "report.html",
+    "blend.html",
     "pictures/metrics-#.svg",
     "pictures/loss-#.svg",
     "pictures/temperature-#.svg",
@@ -32,6 +33,7 @@ const WRITTEN: [&str; 34] = [
     "pictures/usage.svg",
     "pictures/entropy.svg",
     "pictures/confidence.svg",
+    "pictures/calibration.svg",
     "checkpoints/step-#/model.safetensors",
     "checkpoints/step-#/optimizer.safetensors",
     "checkpoints/step-#/ema.safetensors",
