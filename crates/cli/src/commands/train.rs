@@ -248,6 +248,9 @@ fn in_detail(summary: &Summary, directory: &Path) -> Result<(), Failure> {
         100.0 * summary.data_wait,
     )?;
     metrics(summary)?;
+    for remark in &summary.remarks {
+        say!("  {remark}")?;
+    }
     for example in &summary.examples {
         say!("  {}", example.name)?;
         say!("    said    {}", example.reference)?;

@@ -212,6 +212,10 @@ impl<'a> Job<'a> {
             // Several recordings are read at a time.
             let speed = if self.recordings.len() == 1 { format!("; {}", self.speed()) } else { String::new() };
             self.bar.hidden(|| tracing::info!("{path}: {keying}{speed}"));
+            if transcript.text(0.0).trim().is_empty() {
+                let text = "nothing was read: this model reads Morse code; for speech name another, such as `--model openai/whisper-tiny`";
+                self.bar.hidden(|| tracing::warn!("{path}: {text}"));
+            }
         }
     }
 
