@@ -85,6 +85,8 @@ fn a_search_goes_on_with_the_batch_that_it_began_with() {
     let again = place.run(&tune).succeeded();
     assert!(again.stdout.contains("batch taken from the earlier search"), "{again:?}");
     assert_eq!(place.load("tiny-tuned.yaml"), found);
+    let less = place.run(&[&tune[..], &["--memory", "900MB"]].concat());
+    assert!(!less.stdout.contains("batch taken from the earlier search"), "with other memory: {less:?}");
     // Another search for the batch, whose result is that of another search for the rate.
     let other = place.run(&[&tune[..], &["--set", "data.batch_size=2", "--set", "run.overwrite=true"]].concat());
     assert!(!other.succeeded().stdout.contains("batch taken from the earlier search"));

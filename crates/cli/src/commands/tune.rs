@@ -104,17 +104,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut results = Vec::new();
     if !args.keep_batch {
-        let options = options(args, &experiment)?;
-        match args.lr.then(|| earlier_batch(&experiment, &options)).flatten() {
+        let asked = asked_of_batch(args);
+        match args.lr.then(|| earlier_batch(&experiment, &asked)).flatten() {
             Some(found) => {
                 results.push("batch taken from the earlier search".into());
                 experiment = found;
             }
             None => {
-                let tuned = tune_batch(args, &experiment, &options)?;
+                let tuned = tune_batch(args, &experiment)?;
                 results = tuned.lines(&experiment);
                 if args.lr {
-                    let recorded = record_batch(&experiment, &options, &tuned.experiment);
+                    let recorded = record_batch(&experiment, &asked, &tuned.experiment);
                     recorded.map_err(|error| Failure::Machine(error.to_string()))?;
                 }
                 experiment = tuned.experiment;
@@ -143,22 +143,27 @@ fn write(out: &Path, experiment: &Experiment, results: &[String]) -> Result<(), 
         .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))
 }
 
-/// Returns how the batch is searched for.
-fn options(args: &Args, experiment: &Experiment) -> Result<TuneOptions, Failure> {
-    let (memory, on_host) = budget(args.memory, experiment)?;
-    let margin = if on_host || memory.is_some() { 0.0 } else { MARGIN };
-    Ok(TuneOptions { goal: args.objective, grow: args.grow, scaling: args.lr_scaling, margin })
-}
-
 /// Searches for the batch.
-fn tune_batch(args: &Args, experiment: &Experiment, options: &TuneOptions) -> Result<Tuned, Failure> {
-    let (memory, _) = budget(args.memory, experiment)?;
+fn tune_batch(args: &Args, experiment: &Experiment) -> Result<Tuned, Failure> {
+    let (memory, on_host) = budget(args.memory, experiment)?;
     let limits = Limits { memory, time: Duration::from_secs(args.probe_seconds) };
     let prober = Prober::new(experiment, limits)?;
     say_what(experiment, &limits);
+    let options = TuneOptions {
+        goal: args.objective,
+        grow: args.grow,
+        scaling: args.lr_scaling,
+        margin: if on_host || memory.is_some() { 0.0 } else { MARGIN },
+    };
     tracing::info!("{HEAD}");
-    let tuned = tune(experiment, options, |attempt| prober.probe(attempt), |probe| tracing::info!("{}", row(probe)));
+    let tuned = tune(experiment, &options, |attempt| prober.probe(attempt), |probe| tracing::info!("{}", row(probe)));
     tuned.map_err(failure)
+}
+
+/// Returns the options that a search for the batch depends on.
+fn asked_of_batch(args: &Args) -> String {
+    let Args { objective, grow, lr_scaling, memory, probe_seconds, .. } = args;
+    format!("{objective:?}, grow {grow}, {lr_scaling:?}, memory {memory:?}, {probe_seconds} s")
 }
 
 /// Tries one batch and prints one line of JSON.

@@ -4,7 +4,6 @@
 use super::rates::{root, without_overwrite};
 use crate::Experiment;
 use serde::{Deserialize, Serialize};
-use undertone_fit::tune::TuneOptions;
 use undertone_store::{StoreError, write_json};
 
 /// Name of the file in the directory of the searches for learning rates.
@@ -19,9 +18,9 @@ struct BatchRecord {
     found: String,
 }
 
-/// Returns the configuration with the batch that an earlier search found for the same configuration and options; `None` if there is none,
+/// Returns the configuration with the batch that an earlier search found for the same configuration and `options`, as text; `None` if there is none,
 /// or `run.overwrite` replaces it.
-pub fn earlier_batch(experiment: &Experiment, options: &TuneOptions) -> Option<Experiment> {
+pub fn earlier_batch(experiment: &Experiment, options: &str) -> Option<Experiment> {
     let text = std::fs::read(root(experiment).join(FILE)).ok()?;
     let record: BatchRecord = serde_json::from_slice(&text).ok()?;
     let is_same = record.asked == asked(experiment, options) && !experiment.run.overwrite;
@@ -32,7 +31,7 @@ pub fn earlier_batch(experiment: &Experiment, options: &TuneOptions) -> Option<E
 ///
 /// # Errors
 /// When the directory of the searches cannot be written.
-pub fn record_batch(experiment: &Experiment, options: &TuneOptions, found: &Experiment) -> Result<(), StoreError> {
+pub fn record_batch(experiment: &Experiment, options: &str, found: &Experiment) -> Result<(), StoreError> {
     let directory = root(experiment);
     let io = |source| StoreError::Io { action: "write", path: directory.clone(), source };
     std::fs::create_dir_all(&directory).map_err(io)?;
@@ -42,6 +41,6 @@ pub fn record_batch(experiment: &Experiment, options: &TuneOptions, found: &Expe
     )
 }
 
-fn asked(experiment: &Experiment, options: &TuneOptions) -> [String; 2] {
-    [without_overwrite(experiment), format!("{options:?}")]
+fn asked(experiment: &Experiment, options: &str) -> [String; 2] {
+    [without_overwrite(experiment), options.to_owned()]
 }
