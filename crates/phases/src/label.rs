@@ -28,11 +28,11 @@ pub struct Labelled {
     pub wer: Option<f64>,
 }
 
-/// Transcribes the training recordings of an experiment, each in its own language and for its own task where the list has them and the
-/// model is multilingual, and calls `write` with a row of a list for each: the file, its start
-/// and end, the text of the model as `text`, and, where the recording had a text, that as `reference` and the word error rate
-/// against it as `wer`. Texts are compared as the experiment normalises them, with its spelling map or else that of the model. Rows above `max_wer` are left out: there the model,
-/// or the list, is likely to be wrong (Gandhi et al., 2023, section 5.3).
+/// Transcribes the training recordings of an experiment, each in its own language and for its own task where the list has them and
+/// the model is multilingual. Calls `write` with a row of a list for each: the file, its start and end, the text of the model as
+/// `text`, and, where the recording had a text, that as `reference` and the word error rate against it as `wer`. Texts are compared
+/// as the experiment normalises them, with its spelling map or else that of the model. Rows above `max_wer` are left out: there the
+/// model, or the list, is likely to be wrong (Gandhi et al., 2023, section 5.3).
 ///
 /// # Errors
 /// When there are no recordings in files of their own. Recordings that cannot be read are listed in the result instead.

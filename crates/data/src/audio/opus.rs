@@ -25,8 +25,8 @@ pub(super) struct OpusDecoder {
 const RATE: u32 = 48_000;
 /// Samples of the longest packet, 120 ms.
 const LONGEST: usize = RATE as usize * 120 / 1000;
-/// Places in the header of RFC 7845: its version, number of samples before the recording, gain in 1/256 dB, and the family of channel mappings. Streams of family 0 have one or
-/// two channels and are not divided into several.
+/// Places in the header of RFC 7845: its version, the number of samples before the recording, the gain in 1/256 dB, and the
+/// family of channel mappings. Streams of family 0 have one or two channels and are not divided into several.
 const VERSION: usize = 8;
 const PRE_SKIP: Range<usize> = 10..12;
 const GAIN: Range<usize> = 16..18;
