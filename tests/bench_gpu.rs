@@ -3,22 +3,8 @@
 use undertone_tests::Place;
 
 const SMALL: [&str; 16] = [
-    "bench",
-    "gpu",
-    "--device",
-    "cpu",
-    "--sizes",
-    "nano",
-    "--batch",
-    "1",
-    "--steps",
-    "1",
-    "--guides",
-    "small",
-    "--guide-steps",
-    "6",
-    "--output",
-    "pages",
+    "bench", "gpu", "--device", "cpu", "--sizes", "nano", "--batch", "1", "--steps", "1", "--guides", "small",
+    "--guide-steps", "6", "--output", "pages",
 ];
 
 /// The page of a measurement, and with which status it ended.

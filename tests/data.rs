@@ -200,16 +200,8 @@ fn long_recordings() -> Place {
 }
 
 const ALIGN: [&str; 10] = [
-    "--set",
-    "model.source.config=null",
-    "--set",
-    "model.source.bundled=whisper-nano-cw",
-    "--set",
-    "data.long_audio=align",
-    "--set",
-    "data.cache.dir=kept",
-    "--set",
-    "data.batch_size=2",
+    "--set", "model.source.config=null", "--set", "model.source.bundled=whisper-nano-cw", "--set",
+    "data.long_audio=align", "--set", "data.cache.dir=kept", "--set", "data.batch_size=2",
 ];
 
 /// How many recordings have been aligned.

@@ -10,12 +10,7 @@ fn place() -> Place {
     let place = Place::default();
     let synth = ["data", "synth", "--count", "8", "--out", "clips", "--set", "data.train.cw.duration_s=[4, 5]"];
     let easy = [
-        "--set",
-        "data.train.cw.clean=1",
-        "--set",
-        "data.train.cw.noise_only=0",
-        "--set",
-        "data.train.cw.wpm=[20, 25]",
+        "--set", "data.train.cw.clean=1", "--set", "data.train.cw.noise_only=0", "--set", "data.train.cw.wpm=[20, 25]",
     ];
     place.run(&[&synth[..], &easy].concat()).succeeded();
     place.write(

@@ -187,31 +187,52 @@ fn a_missing_shard_is_named() {
 
 #[test]
 fn sizes_that_the_weights_do_not_have_are_refused_by_key_before_anything_is_made() {
+    copy("tiny-80").refuses_sizes(
+        &[
+            ("d_model", 8_000_000),
+            ("encoder_layers", 1000),
+            ("decoder_layers", 1000),
+            ("encoder_ffn_dim", 8_000_000),
+            ("decoder_ffn_dim", 8_000_000),
+            ("num_mel_bins", 8_000_000),
+            ("vocab_size", 8_000_000),
+            ("max_source_positions", 200_000),
+            ("max_target_positions", 200_000),
+        ],
+        "layers.2.",
+    );
+}
+
+#[test]
+fn models_from_before_settings_of_generation_had_a_file_are_as_multilingual_as_their_vocabulary() {
     let folder = copy("tiny-80");
-    let whole = folder.json("config.json");
-    for (key, large) in [
-        ("d_model", 8_000_000_u64),
-        ("encoder_layers", 1000),
-        ("decoder_layers", 1000),
-        ("encoder_ffn_dim", 8_000_000),
-        ("decoder_ffn_dim", 8_000_000),
-        ("num_mel_bins", 8_000_000),
-        ("vocab_size", 8_000_000),
-        ("max_source_positions", 200_000),
-        ("max_target_positions", 200_000),
+    let old = json!({"_from_model_config": true, "begin_suppress_tokens": [7], "max_length": 20});
+    folder.write_json("generation_config.json", &old);
+    let whisper = folder.load();
+    assert!(whisper.generation.is_multilingual);
+    assert_eq!(whisper.tokenizer.prompt(&whisper.generation, Some("en"), None).map(|prompt| prompt.len()), Ok(4));
+    // Without a file, transformers takes what the model's own settings say.
+    std::fs::remove_file(folder.path().join("generation_config.json")).expect("removed");
+    let mut config = folder.json("config.json");
+    (config["suppress_tokens"], config["begin_suppress_tokens"]) = (Value::Null, json!([7, 8]));
+    folder.write_json("config.json", &config);
+    let settings = folder.load().generation;
+    assert!(settings.is_multilingual && settings.suppress_tokens.is_empty());
+    assert_eq!(settings.begin_suppress_tokens, [7, 8]);
+}
+
+#[test]
+fn settings_of_features_are_those_of_the_model_wherever_they_are() {
+    let folder = copy("tiny-80");
+    for (name, settings) in [
+        ("preprocessor_config.json", json!({"feature_size": 128})),
+        ("processor_config.json", json!({"feature_extractor": {"feature_size": 128}})),
     ] {
-        for value in [large, 1_000_000_000_000, u64::MAX] {
-            let mut config = whole.clone();
-            config[key] = value.into();
-            folder.write_json("config.json", &config);
-            let error = folder.refusal();
-            let named = if value == large && key.ends_with("_layers") { "layers.2." } else { key };
-            assert!(error.contains(named) && error.contains(folder.path().to_str().expect("UTF-8")), "{key}: {error}");
-        }
+        folder.write_json(name, &settings);
+        let error = folder.refusal();
+        assert!(error.contains(name) && error.contains("128"), "{error}");
+        std::fs::remove_file(folder.path().join(name)).expect("removed");
     }
-    folder.write_json("config.json", &whole);
-    folder.load();
-    assert!(undertone::train::peak_memory_bytes().is_none_or(|peak| peak < 1 << 30));
 }
 
 #[test]

@@ -174,15 +174,8 @@ impl Browser {
         let driver = Self::on_this_machine(driver);
         let profile = format!("--user-data-dir={}", place.join("profile").display());
         let switches = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--window-size=1100,900",
-            &profile,
+            "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync", "--window-size=1100,900", &profile,
         ];
         let wanted = serde_json::json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome", "goog:chromeOptions": {"args": switches}

@@ -9,12 +9,7 @@ fn judged(place: &Place) {
 }
 
 const FROM_MODEL: [&str; 6] = [
-    "--set",
-    "model.source.config=null",
-    "--set",
-    "model.path=model",
-    "--set",
-    "train.evaluate.metrics=[cer,wer,loss]",
+    "--set", "model.source.config=null", "--set", "model.path=model", "--set", "train.evaluate.metrics=[cer,wer,loss]",
 ];
 
 #[test]

@@ -30,12 +30,8 @@ fn accumulated_batches_equal_a_whole_one() {
     // squared gradient: with its usual ε, rounding decides where a gradient that should be 0 takes its parameter.
     // Clipping would hide a gradient of the wrong length.
     let common = [
-        "train.optimizer.epsilon=1e-3",
-        "train.optimizer.clip_norm=0",
-        "model.source.config.dropout=0",
-        "train.optimizer.lr=1e-2",
-        "loss.alignment.characters=1",
-        "loss.alignment.elements=0.5",
+        "train.optimizer.epsilon=1e-3", "train.optimizer.clip_norm=0", "model.source.config.dropout=0",
+        "train.optimizer.lr=1e-2", "loss.alignment.characters=1", "loss.alignment.elements=0.5",
         "loss.alignment.elements_layer=1",
     ];
     let window = |batch: &str, accumulation: &str| train(3, &[&common[..], &[batch, accumulation]].concat());
@@ -111,12 +107,8 @@ fn a_seed_fixes_every_bit_whatever_the_workers() {
 fn batches_of_a_step_computed_side_by_side_train_to_the_same_bits() {
     // Five cores for three batches are groups of two and of one; the last window of an epoch of 96 has two.
     let settings = [
-        "train.accumulation=3",
-        "data.batch_size=12",
-        "model.source.config.dropout=0.2",
-        "loss.alignment.characters=1",
-        "loss.alignment.elements=0.5",
-        "loss.alignment.elements_layer=1",
+        "train.accumulation=3", "data.batch_size=12", "model.source.config.dropout=0.2", "loss.alignment.characters=1",
+        "loss.alignment.elements=0.5", "loss.alignment.elements_layer=1",
     ];
     let on = |cores: usize, more: &[&str]| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(cores).build().expect("threads");
@@ -136,12 +128,8 @@ fn batches_of_a_step_computed_side_by_side_train_to_the_same_bits() {
 #[test]
 fn running_blocks_again_trains_to_the_same_bits() {
     let common = [
-        "model.source.config.encoder_layers=3",
-        "model.source.config.decoder_layers=3",
-        "loss.alignment.characters=1",
-        "loss.alignment.elements=0.5",
-        "loss.alignment.elements_layer=1",
-        "train.accumulation=2",
+        "model.source.config.encoder_layers=3", "model.source.config.decoder_layers=3", "loss.alignment.characters=1",
+        "loss.alignment.elements=0.5", "loss.alignment.elements_layer=1", "train.accumulation=2",
     ];
     let run = |checkpointing: &str| train(5, &[&common[..], &[checkpointing]].concat());
     let plain = run("train.gradient_checkpointing=false");
@@ -190,11 +178,8 @@ fn fused_kernels_train_as_compositions_do() {
 #[test]
 fn a_seed_fixes_the_heads_beside_a_loaded_model() {
     let loaded = [
-        "model.source.config=null",
-        "model.source.initializer=normal",
-        "model.source.bundled=whisper-nano-cw",
-        "loss.alignment.characters=1",
-        "loss.alignment.elements=1",
+        "model.source.config=null", "model.source.initializer=normal", "model.source.bundled=whisper-nano-cw",
+        "loss.alignment.characters=1", "loss.alignment.elements=1",
     ];
     assert!(train(3, &loaded) == train(3, &loaded), "the same again");
 }

@@ -44,12 +44,8 @@ fn some_steps_of_the_quickstart_lose_what_they_lose_on_the_cpu() {
     let place = Place::default();
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/cw-contest.yaml");
     let settings = [
-        "data.batch_size=2",
-        "data.valid.samples=2",
-        "train.max_steps=4",
-        "train.log_every=1",
-        "train.evaluate.every=0",
-        "train.optimizer.warmup_steps=2",
+        "data.batch_size=2", "data.valid.samples=2", "train.max_steps=4", "train.log_every=1",
+        "train.evaluate.every=0", "train.optimizer.warmup_steps=2",
     ];
     let losses = |device: &str| {
         let name = format!("run.name={}", device.replace(':', "-"));

@@ -14,17 +14,8 @@ fn place() -> Place {
 }
 
 const TUNE: [&str; 11] = [
-    "tune",
-    "--config",
-    "tiny.yaml",
-    "--lr",
-    "--keep-batch",
-    "--steps",
-    "16",
-    "--rates",
-    "1e-6,1e-4,1e-3,1e-2",
-    "--set",
-    "train.checkpoint.metric=loss",
+    "tune", "--config", "tiny.yaml", "--lr", "--keep-batch", "--steps", "16", "--rates", "1e-6,1e-4,1e-3,1e-2",
+    "--set", "train.checkpoint.metric=loss",
 ];
 
 /// Rows of the table: rate, steps and metric.

@@ -242,22 +242,8 @@ pub(super) const RIGS: &[&str] = &[
 
 /// Antennas.
 pub(super) const ANTENNAS: &[&str] = &[
-    "DIPOLE",
-    "VERT",
-    "GP",
-    "LW",
-    "LOOP",
-    "YAGI",
-    "3 EL YAGI",
-    "HEX BEAM",
-    "G5RV",
-    "EFHW",
-    "INV V",
-    "DOUBLET",
-    "ZEPP",
-    "QUAD",
-    "INV L",
-    "MAG LOOP",
+    "DIPOLE", "VERT", "GP", "LW", "LOOP", "YAGI", "3 EL YAGI", "HEX BEAM", "G5RV", "EFHW", "INV V", "DOUBLET", "ZEPP",
+    "QUAD", "INV L", "MAG LOOP",
 ];
 
 /// Weather.

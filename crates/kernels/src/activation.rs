@@ -162,15 +162,8 @@ fn clamped_magnitude(x: f32) -> f32 {
 #[inline(always)]
 fn tail<S: Isa>(a: f32) -> (f32, f32) {
     const QUOTIENT: [f32; 9] = [
-        0.136_418_54,
-        0.136_903_21,
-        0.115_803_525,
-        0.114_843_35,
-        -0.044_152_442,
-        0.199_808_08,
-        -0.275_780_8,
-        0.143_540_89,
-        -0.027_384_337,
+        0.136_418_54, 0.136_903_21, 0.115_803_525, 0.114_843_35, -0.044_152_442, 0.199_808_08, -0.275_780_8,
+        0.143_540_89, -0.027_384_337,
     ];
     let square = a * a;
     // Half of a²'s rounding error would be a relative error of the exponential, up to 4e-6. It remains if multiply-adds

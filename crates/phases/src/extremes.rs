@@ -16,15 +16,7 @@ use undertone_train::peak_memory_bytes;
 
 /// Extreme values in YAML, some of them just within limits. Each key is tried with the first `ALONE`.
 const EXTREMES: [&str; 10] = [
-    "0",
-    "10000000",
-    "1000000000000000000",
-    "18446744073709551615",
-    "1.0e300",
-    ".nan",
-    "-1",
-    "65536",
-    "1.0e-300",
+    "0", "10000000", "1000000000000000000", "18446744073709551615", "1.0e300", ".nan", "-1", "65536", "1.0e-300",
     ".inf",
 ];
 const ALONE: usize = 6;

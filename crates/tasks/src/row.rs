@@ -88,14 +88,7 @@ mod tests {
     #[test]
     fn odd_texts_are_rows_too() {
         for text in [
-            "",
-            " ",
-            "\u{200b}\u{0}\u{fffd}",
-            "🦁🏳️‍🌈",
-            "שלום, עולם",
-            "e\u{301}\u{301}",
-            "a\u{2028}b",
-            "[SEP][CLS]",
+            "", " ", "\u{200b}\u{0}\u{fffd}", "🦁🏳️‍🌈", "שלום, עולם", "e\u{301}\u{301}", "a\u{2028}b", "[SEP][CLS]",
             "\u{202e}x",
         ] {
             for (framer, enclosing) in [(words(), (2, 3)), (bytes(), (0, 2))] {

@@ -12,16 +12,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     // As after `--set`; a file of YAML is the other argument.
     let settings = [
-        "device=cpu",
-        "data.batch_size=8",
-        "data.train.samples=320",
-        "data.train.cw.wpm=[38, 42]",
-        "data.train.cw.duration_s=[2, 3]",
-        "data.eval_pad=longest",
-        "train.max_steps=40",
-        "train.optimizer.lr=1.0e-4",
-        "train.optimizer.warmup_steps=4",
-        "train.evaluate.metrics=[cer, loss]",
+        "device=cpu", "data.batch_size=8", "data.train.samples=320", "data.train.cw.wpm=[38, 42]",
+        "data.train.cw.duration_s=[2, 3]", "data.eval_pad=longest", "train.max_steps=40", "train.optimizer.lr=1.0e-4",
+        "train.optimizer.warmup_steps=4", "train.evaluate.metrics=[cer, loss]",
     ];
     let mut experiment = Experiment::load(None, &settings.map(String::from))?;
     experiment.at(&dir.path().join("fast"));

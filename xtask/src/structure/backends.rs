@@ -10,46 +10,15 @@ const OWNER: &str = "ops";
 
 /// Crates that are backends, or what they are made of.
 const CRATES: [&str; 12] = [
-    "burn-cpu",
-    "burn-cubecl",
-    "burn-cuda",
-    "burn-flex",
-    "burn-ndarray",
-    "burn-rocm",
-    "burn-tch",
-    "burn-wgpu",
-    "cubecl",
-    "cubecl-cuda",
-    "cubek",
-    "tch",
+    "burn-cpu", "burn-cubecl", "burn-cuda", "burn-flex", "burn-ndarray", "burn-rocm", "burn-tch", "burn-wgpu",
+    "cubecl", "cubecl-cuda", "cubek", "tch",
 ];
 
 /// Backends' types and makers of devices in what Burn exports.
 const NAMES: [&str; 24] = [
-    "Candle",
-    "Cpu",
-    "Cuda",
-    "Flex",
-    "LibTorch",
-    "Metal",
-    "NdArray",
-    "Rocm",
-    "Vulkan",
-    "WebGpu",
-    "Wgpu",
-    "cpu",
-    "cuda",
-    "flex",
-    "libtorch",
-    "libtorch_cuda",
-    "libtorch_mps",
-    "libtorch_vulkan",
-    "metal",
-    "ndarray",
-    "rocm",
-    "vulkan",
-    "webgpu",
-    "wgpu",
+    "Candle", "Cpu", "Cuda", "Flex", "LibTorch", "Metal", "NdArray", "Rocm", "Vulkan", "WebGpu", "Wgpu", "cpu", "cuda",
+    "flex", "libtorch", "libtorch_cuda", "libtorch_mps", "libtorch_vulkan", "metal", "ndarray", "rocm", "vulkan",
+    "webgpu", "wgpu",
 ];
 
 /// Where the manifest of a crate that may not names a backend. Features that hand on those of another crate of the workspace

@@ -14,6 +14,12 @@ use undertone_data::bounds::{BoundsError, probability, range};
 use undertone_data::random::{Range, between, chance, pick};
 use undertone_data::{fourier, level};
 
+/// Centres and widths of coloured bands in hertz, drawn by octaves.
+const CENTRES_HZ: Range = [200.0, 4000.0];
+const WIDTHS_HZ: Range = [50.0, 4000.0];
+/// Decibels per octave by which noise falls: blue noise has -3, pink 3, brown 6.
+const SLOPES: Range = [-3.0, 9.0];
+
 /// Noise after the receiver's filters (`receiver.floor`), with a spectrum that each clip draws: white, pink, brown,
 /// blue, a band of any position and width, or everything but such a band. Its level is independent of `snr_db`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -90,12 +96,13 @@ impl Floor {
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnFloor> {
         chance(rng, self.probability).then(|| {
             let band = DrawnBand {
-                centre_hz: super::band::octaves(rng, [200.0, 4000.0]),
-                width_hz: super::band::octaves(rng, [50.0, 4000.0]),
+                centre_hz: super::band::octaves(rng, CENTRES_HZ),
+                width_hz: super::band::octaves(rng, WIDTHS_HZ),
                 shape: between(rng, [1.1, 4.0]),
                 floor_db: between(rng, [-80.0, -20.0]),
             };
-            let slope = Colour::Slope(between(rng, [-3.0, 9.0]));
+            let slope = Colour::Slope(between(rng, SLOPES));
+            // Slopes and bands twice as often as white noise and as noise with a hole.
             let colour = pick(
                 rng,
                 &[Colour::Slope(0.0), slope, slope, Colour::Band(band), Colour::Band(band), Colour::Hollow(band)],

@@ -40,13 +40,8 @@ fn augment(config: &AugmentConfig) -> Augment {
 fn all() -> AugmentConfig {
     let mut config = AugmentConfig::default();
     for p in [
-        &mut config.speed.p,
-        &mut config.reverb.p,
-        &mut config.noise.p,
-        &mut config.volume.p,
-        &mut config.spec_augment.p,
-        &mut config.text.lowercase,
-        &mut config.text.strip_punctuation,
+        &mut config.speed.p, &mut config.reverb.p, &mut config.noise.p, &mut config.volume.p,
+        &mut config.spec_augment.p, &mut config.text.lowercase, &mut config.text.strip_punctuation,
     ] {
         *p = 1.0;
     }

@@ -22,7 +22,7 @@
 //! reads and writes faster, by a few hundredths of a millisecond per entry, where computing features takes whole
 //! milliseconds. In return, a damaged page of its tree affects more than one entry, eviction needs an index of ages,
 //! its map has to be as large as the cap from the start, and opening it is `unsafe`, because no other process may ever
-//! truncate the file. `cargo run --example cache_bench` times the files.
+//! truncate the file.
 
 mod config;
 mod entry;

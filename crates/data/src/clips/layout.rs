@@ -12,17 +12,7 @@ use crate::records::{Format, Origin, RecordsConfig, RecordsError, find};
 
 /// Usual names of splits, which must not be mixed.
 const SPLITS: [&str; 11] = [
-    "train",
-    "training",
-    "valid",
-    "validation",
-    "validated",
-    "invalidated",
-    "dev",
-    "test",
-    "eval",
-    "other",
-    "reported",
+    "train", "training", "valid", "validation", "validated", "invalidated", "dev", "test", "eval", "other", "reported",
 ];
 
 /// Extensions of compressed tar files.

@@ -44,41 +44,15 @@ pub(super) fn word(text: &str) -> Option<Word> {
 
 /// From 1 on.
 const ONES: [&str; 19] = [
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 ];
 /// From 20 on.
 const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
 /// By powers of a thousand.
 const MULTIPLIERS: [&str; 11] = [
-    "thousand",
-    "million",
-    "billion",
-    "trillion",
-    "quadrillion",
-    "quintillion",
-    "sextillion",
-    "septillion",
-    "octillion",
-    "nonillion",
-    "decillion",
+    "thousand", "million", "billion", "trillion", "quadrillion", "quintillion", "sextillion", "septillion",
+    "octillion", "nonillion", "decillion",
 ];
 
 fn vocabulary() -> HashMap<String, Word> {

@@ -119,16 +119,8 @@ impl Computer {
         std::fs::write(&file, text).map_err(|e| e.to_string())?;
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let mut command = Command::new(&compiler);
-        command.args([
-            "-std=c++20",
-            "-O1",
-            "-g",
-            "-shared",
-            "-fPIC",
-            "-w",
-            "-ffp-contract=off",
-            "-fno-strict-aliasing",
-        ]);
+        command
+            .args(["-std=c++20", "-O1", "-g", "-shared", "-fPIC", "-w", "-ffp-contract=off", "-fno-strict-aliasing"]);
         command.args(translate::is_alone(text).then_some("-DFAKECUDA_ALONE"));
         command.args(self.sanitizer.iter().map(|sanitizer| format!("-fsanitize={sanitizer}")));
         command.arg("-I").arg(&self.folder).arg(&file).arg("-o").arg(&fresh);

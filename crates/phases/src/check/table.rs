@@ -37,16 +37,7 @@ impl Display for DataCheck {
 fn head(speech: bool) -> Vec<String> {
     let columns: &[&str] = match speech {
         true => &[
-            "split",
-            "source",
-            "samples",
-            "hours",
-            "shortest",
-            "median",
-            "longest",
-            "tokens median",
-            "longest",
-            "room",
+            "split", "source", "samples", "hours", "shortest", "median", "longest", "tokens median", "longest", "room",
         ],
         false => &["split", "source", "records", "read median", "longest", "room", "written median", "longest", "room"],
     };

@@ -110,35 +110,69 @@ impl<'a> Input<'a> {
     }
 }
 
+/// Opcodes of the stack machine by their names in Python's `pickletools`: those that `torch.save` writes. Any other is refused.
+mod opcode {
+    pub const MARK: u8 = b'(';
+    pub const STOP: u8 = b'.';
+    pub const EMPTY_TUPLE: u8 = b')';
+    pub const EMPTY_LIST: u8 = b']';
+    pub const EMPTY_DICT: u8 = b'}';
+    pub const NONE: u8 = b'N';
+    pub const NEWTRUE: u8 = 0x88;
+    pub const NEWFALSE: u8 = 0x89;
+    pub const BININT1: u8 = b'K';
+    pub const BININT2: u8 = b'M';
+    pub const BININT: u8 = b'J';
+    pub const LONG1: u8 = 0x8a;
+    pub const BINFLOAT: u8 = b'G';
+    pub const BINUNICODE: u8 = b'X';
+    pub const SHORT_BINUNICODE: u8 = 0x8c;
+    pub const GLOBAL: u8 = b'c';
+    pub const BINPUT: u8 = b'q';
+    pub const LONG_BINPUT: u8 = b'r';
+    pub const MEMOIZE: u8 = 0x94;
+    pub const BINGET: u8 = b'h';
+    pub const LONG_BINGET: u8 = b'j';
+    pub const TUPLE: u8 = b't';
+    pub const TUPLE1: u8 = 0x85;
+    pub const TUPLE3: u8 = 0x87;
+    pub const APPEND: u8 = b'a';
+    pub const APPENDS: u8 = b'e';
+    pub const SETITEM: u8 = b's';
+    pub const SETITEMS: u8 = b'u';
+    pub const BUILD: u8 = b'b';
+    pub const BINPERSID: u8 = b'Q';
+    pub const REDUCE: u8 = b'R';
+    pub const PROTO: u8 = 0x80;
+    pub const FRAME: u8 = 0x95;
+}
+
 impl Machine {
     fn run(&mut self, input: &mut Input) -> Result<usize, String> {
+        use opcode::*;
         loop {
             let code = input.take(1)?[0];
             match code {
-                b'.' => return self.pop(),
-                0x80 => drop(input.take(1)?),
-                0x95 => drop(input.take(8)?),
-                b'(' => self.push(Value::Mark),
-                b'}' => self.push(Value::Dict(Vec::new())),
-                b']' | b')' => self.push(Value::List(Vec::new())),
-                b'N' | 0x88 | 0x89 => self.push(Value::Other),
-                b'G' => {
+                STOP => return self.pop(),
+                PROTO => drop(input.take(1)?),
+                FRAME => drop(input.take(8)?),
+                MARK => self.push(Value::Mark),
+                EMPTY_DICT => self.push(Value::Dict(Vec::new())),
+                EMPTY_LIST | EMPTY_TUPLE => self.push(Value::List(Vec::new())),
+                NONE | NEWTRUE | NEWFALSE => self.push(Value::Other),
+                BINFLOAT => {
                     input.take(8)?;
                     self.push(Value::Other)
                 }
-                b'K' => {
-                    let n = input.number(1)?;
+                BININT1 | BININT2 => {
+                    let n = input.number(if code == BININT1 { 1 } else { 2 })?;
                     self.push(Value::Int(n as i64))
                 }
-                b'M' => {
-                    let n = input.number(2)?;
-                    self.push(Value::Int(n as i64))
-                }
-                b'J' => {
+                BININT => {
                     let n = input.number(4)?;
                     self.push(Value::Int(i64::from(n as u32 as i32)))
                 }
-                0x8a => {
+                LONG1 => {
                     let count = input.number(1)?;
                     if count > 8 {
                         return Err("a number in its description is too large".into());
@@ -146,68 +180,57 @@ impl Machine {
                     let n = input.number(count)?;
                     self.push(Value::Int(n as i64))
                 }
-                b'X' => {
-                    let n = input.number(4)?;
-                    let t = input.text(n)?;
-                    self.push(Value::Text(t))
+                BINUNICODE | SHORT_BINUNICODE => {
+                    let length = input.number(if code == BINUNICODE { 4 } else { 1 })?;
+                    let text = input.text(length)?;
+                    self.push(Value::Text(text))
                 }
-                0x8c => {
-                    let n = input.number(1)?;
-                    let t = input.text(n)?;
-                    self.push(Value::Text(t))
-                }
-                b'c' => {
+                GLOBAL => {
                     let name = format!("{}.{}", input.line()?, input.line()?);
                     self.global(name)?
                 }
-                b'q' => {
-                    let n = input.number(1)?;
-                    self.keep(n)?
+                BINPUT | LONG_BINPUT | MEMOIZE => {
+                    let slot = match code {
+                        BINPUT => input.number(1)?,
+                        LONG_BINPUT => input.number(4)?,
+                        _ => self.memo.len(),
+                    };
+                    self.keep(slot)?
                 }
-                b'r' => {
-                    let n = input.number(4)?;
-                    self.keep(n)?
+                BINGET | LONG_BINGET => {
+                    let slot = input.number(if code == BINGET { 1 } else { 4 })?;
+                    self.recall(slot)?
                 }
-                0x94 => {
-                    let n = self.memo.len();
-                    self.keep(n)?
-                }
-                b'h' => {
-                    let n = input.number(1)?;
-                    self.recall(n)?
-                }
-                b'j' => {
-                    let n = input.number(4)?;
-                    self.recall(n)?
-                }
-                b't' => {
+                TUPLE => {
                     let items = self.marked()?;
                     self.push(Value::List(items))
                 }
-                0x85..=0x87 => {
-                    let at = self.stack.len().checked_sub(usize::from(code - 0x84)).ok_or("its stack is empty")?;
+                TUPLE1..=TUPLE3 => {
+                    let count = usize::from(code - TUPLE1) + 1;
+                    let at = self.stack.len().checked_sub(count).ok_or("its stack is empty")?;
                     let items = self.stack.split_off(at);
                     self.push(Value::List(items))
                 }
-                b'a' => {
+                APPEND => {
                     let item = self.pop()?;
                     self.extend(vec![item])?
                 }
-                b'e' => {
+                APPENDS => {
                     let items = self.marked()?;
                     self.extend(items)?
                 }
-                b's' => {
+                SETITEM => {
                     let (value, key) = (self.pop()?, self.pop()?);
                     self.set(vec![key, value])?
                 }
-                b'u' => {
+                SETITEMS => {
                     let items = self.marked()?;
                     self.set(items)?
                 }
-                b'b' => drop(self.pop()?), // An attribute of a dictionary, such as `_metadata`.
-                b'Q' => self.storage()?,
-                b'R' => self.reduce()?,
+                // An attribute of a dictionary, such as `_metadata`.
+                BUILD => drop(self.pop()?),
+                BINPERSID => self.storage()?,
+                REDUCE => self.reduce()?,
                 other => {
                     return Err(format!("its description has the opcode 0x{other:02x}, which describes no tensors"));
                 }

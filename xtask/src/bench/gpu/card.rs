@@ -73,8 +73,8 @@ impl Card {
         words.split('-').filter(|word| !word.is_empty()).take(5).collect::<Vec<_>>().join("-")
     }
 
-    /// Has what is started in `work` keep the choices of its tuning in a folder of `caches` for this card. A sentence, where
-    /// there are choices of other cards alone.
+    /// Writes `work/cubecl.toml`, so that processes that are started there keep what CubeCL's autotuning finds in a folder of
+    /// `caches` for this card. Returns a remark for the page if that folder is new: kernels were then tuned while they were timed.
     pub fn keep_caches_in(&self, caches: &Path, work: &Path) -> Result<Option<String>, Failure> {
         let failed =
             |path: &Path, e: std::io::Error| Failure::BadInput(format!("cannot write `{}`: {e}", path.display()));

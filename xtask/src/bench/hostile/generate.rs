@@ -155,20 +155,8 @@ pub fn header(bytes: &mut Vec<u8>, random: &mut Random) {
 
 /// What names become that lead elsewhere.
 const PATHS: [&str; 14] = [
-    "..",
-    "../../../../x",
-    "../../../../../../../x",
-    "/",
-    ELSEWHERE,
-    "a/../../../b",
-    "..\\\\x",
-    "%2e%2e/x",
-    "a//b",
-    ".",
-    "",
-    "a\\u0000b",
-    "refs/heads/main",
-    "config.json/x",
+    "..", "../../../../x", "../../../../../../../x", "/", ELSEWHERE, "a/../../../b", "..\\\\x", "%2e%2e/x", "a//b",
+    ".", "", "a\\u0000b", "refs/heads/main", "config.json/x",
 ];
 
 /// Gives an answer of a hub another name, or has it never end.

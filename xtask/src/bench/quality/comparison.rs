@@ -1,6 +1,6 @@
 //! One kind of training, here and by a peer: the same configuration, the same records.
 
-use super::results::{Result as Measured, Results};
+use super::results::{Results, Training};
 use crate::process::{cannot_use, output, this_program};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl<'a> Peer<'a> {
         output(command.arg("--out").arg(self.work)).map(drop)
     }
 
-    fn measure(&self, comparison: &Comparison, seed: u64) -> Result<Measured, Failure> {
+    fn measure(&self, comparison: &Comparison, seed: u64) -> Result<Training, Failure> {
         // A name without a folder is looked up in PATH; any other is relative to where this command was started.
         let python = if self.python.components().count() > 1 {
             std::path::absolute(self.python).map_err(|error| cannot_use(self.python, &error))?
@@ -95,7 +95,7 @@ impl<'a> Peer<'a> {
         command.arg(format!("{}.yaml", comparison.name)).current_dir(self.work);
         let line = last_object(&output(&mut command)?)?;
         let scores = numbers(&line["scores"]);
-        Ok(Measured { seconds: line["seconds"].as_f64().unwrap_or(f64::NAN), scores })
+        Ok(Training { seconds: line["seconds"].as_f64().unwrap_or(f64::NAN), scores })
     }
 }
 
@@ -111,7 +111,7 @@ impl Comparison {
         Ok(())
     }
 
-    fn ours(&self, work: &Path, seed: u64) -> Result<Measured, Failure> {
+    fn ours(&self, work: &Path, seed: u64) -> Result<Training, Failure> {
         let run = format!("{}-{seed}", self.name);
         let mut train = this_program()?;
         train.args(["train", "--config", &format!("{}.yaml", self.name), "--device", "cpu"]);
@@ -126,7 +126,7 @@ impl Comparison {
         judge.args(["eval", "--run", &run, "--split", "test"]).current_dir(work);
         judge.args(if self.adapter { ["--router", "oracle"].as_slice() } else { &[] });
         let line = last_object(&output(&mut judge)?)?;
-        Ok(Measured { seconds, scores: numbers(&line) })
+        Ok(Training { seconds, scores: numbers(&line) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! DYNAMO's phases beside one adapter for all tasks.
 
-use super::results::{Result as Measured, Results};
+use super::results::{Results, Training};
 use crate::process::{cannot_use, output, this_program};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Phases {
         if let Some(accuracy) = read(&run.join("analysis.json"))?["accuracy"].as_f64() {
             scores.insert("routing accuracy".into(), accuracy);
         }
-        results.add(self.name, "undertone", seed, Measured { seconds, scores })
+        results.add(self.name, "undertone", seed, Training { seconds, scores })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Means and spreads of several seeds, as Markdown.
 
 use super::comparison::Comparison;
-use super::results::{Result, Results};
+use super::results::{Results, Training};
 use crate::bench::numbers::median;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -72,11 +72,11 @@ pub fn of_phases(experiment: &str, results: &Results, seeds: u64) -> String {
     table + &format!("\nIn percent: mean ± standard deviation of {seeds} seeds. Routing accuracy {accuracy}.\n")
 }
 
-fn scores(results: &[&Result], metric: &str) -> Vec<f64> {
+fn scores(results: &[&Training], metric: &str) -> Vec<f64> {
     results.iter().filter_map(|result| result.scores.get(metric).copied()).collect()
 }
 
-fn tasks(results: &[&Result]) -> Vec<String> {
+fn tasks(results: &[&Training]) -> Vec<String> {
     let names = results.iter().flat_map(|result| result.scores.keys());
     let tasks: BTreeMap<String, ()> = names.filter_map(|name| Some((name.split_once('/')?.0.to_owned(), ()))).collect();
     tasks.into_keys().collect()
@@ -102,7 +102,7 @@ mod tests {
         for (seed, ours, peers) in [(1, 0.10, 0.15), (2, 0.12, 0.17)] {
             for (side, value) in [("undertone", ours), ("peer", peers)] {
                 let scores = BTreeMap::from([("wer".to_owned(), value)]);
-                results.add(comparison.name, side, seed, Result { seconds: 1.0, scores }).ok().expect("written");
+                results.add(comparison.name, side, seed, Training { seconds: 1.0, scores }).ok().expect("written");
             }
         }
         let table = of_peers(&[comparison], &results, 2);
