@@ -9,16 +9,14 @@ use undertone::phases::run::{Phase, train, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
-use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, two_tasks, wait_until};
+use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, spawn_to, train_to, two_tasks, wait_until};
 use undertone_tests::{Place, change_tensors, wav, write_model};
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     // The bundled model is large enough for its products to be spread over threads.
     let settings = [
-        "model.source.config=null",
-        "model.source.bundled=whisper-nano-cw",
-        "loss.alignment.characters=1",
+        "model.source.config=null", "model.source.bundled=whisper-nano-cw", "loss.alignment.characters=1",
         "train.checkpoint.every=0",
     ];
     let train = |threads: &str| {
@@ -51,23 +49,28 @@ fn an_interrupted_run_goes_on_to_the_same_bits() {
 #[test]
 fn a_second_interrupt_leaves_at_once() {
     let place = place();
-    // The evaluation before the first step takes a while: after the first it would be waited for.
-    let slow = ["model.source.config=null", "model.source.bundled=whisper-nano-cw", "data.valid.samples=4000"];
+    // A step takes seconds: after the first signal it would be waited for.
+    let slow = [
+        "model.source.config=null", "model.source.bundled=whisper-nano-cw", "data.valid.samples=2",
+        "data.batch_size=192", "data.train.samples=2000", "train.accumulation=1", "train.log_every=1",
+    ];
     let mut command = place.xtask(&TRAIN);
     slow.iter().for_each(|setting| _ = command.args(["--set", setting]));
     let mut child = command.spawn().expect("a process");
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    wait_until(|| place.path("runs/tiny/environment.json").exists(), "the run to begin");
-    // By then clips are made faster than they are judged: nothing is waited for.
-    std::thread::sleep(Duration::from_secs(1));
+    let mut hear = |part: &str| {
+        let said = lines.by_ref().map(|line| line.expect("text")).find(|line| line.contains(part));
+        assert!(said.is_some(), "{part}");
+    };
+    hear("step 1/");
+    std::thread::sleep(Duration::from_millis(300));
     send("-INT", &child);
-    let said = lines.by_ref().map(|line| line.expect("text")).find(|line| line.contains("once more to leave at once"));
-    assert!(said.is_some());
+    hear("once more to leave at once");
     // Signals that come together are one.
     std::thread::sleep(Duration::from_millis(400));
     send("-INT", &child);
     assert_eq!(child.wait().expect("a status").code(), Some(130));
-    assert!(!place.path("runs/tiny/summary.json").exists(), "it waited for the evaluation");
+    assert!(!place.path("runs/tiny/summary.json").exists(), "it waited for the step");
 }
 
 #[test]
@@ -349,10 +352,33 @@ fn a_run_interrupted_before_its_first_step_evaluates_the_beginning_once() {
         }
         train(&experiment, &session).expect("a run").remove(0).summary.is_some_and(|summary| summary.completed)
     };
-    assert!(!run(false, true) && run(true, false));
-    let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
-    let steps: Vec<&str> = metrics.lines().filter(|l| l.contains("\"step\":0,")).collect();
-    assert_eq!(steps.len(), 1, "{steps:?}");
+    let evaluated = || {
+        let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).unwrap_or_default();
+        metrics.lines().filter(|line| line.contains("\"step\":0,")).count()
+    };
+    assert!(!run(false, true));
+    assert_eq!(evaluated(), 0, "it is left to the next session, for it may take long");
+    assert!(run(true, false));
+    assert_eq!(evaluated(), 1);
+}
+
+/// As under `nohup`.
+#[cfg(unix)]
+#[test]
+fn a_signal_that_is_to_be_ignored_does_not_stop_a_run() {
+    let place = place();
+    let train = place.xtask(&TRAIN);
+    let mut shell = place.program("sh".as_ref(), &["-c", "trap '' HUP; exec \"$0\" \"$@\""]);
+    shell.arg(train.get_program()).args(train.get_args());
+    let mut child = spawn_to(&mut shell, 4);
+    send("-HUP", &child);
+    assert!(child.wait().expect("ended").success());
+    assert!(place.path("runs/tiny/checkpoints").join(LAST).is_dir(), "it took all its steps");
+    // A terminal that closes stops others, which save what they have.
+    let place = self::place();
+    let mut child = train_to(&place, 4);
+    send("-HUP", &child);
+    assert_eq!(child.wait().expect("ended").code(), Some(130));
 }
 
 #[test]

@@ -57,7 +57,12 @@ pub fn finishes(place: &Place, more: &[&str]) -> Outcome {
 
 /// Trains until the line of `step`, leaving the process as it is there.
 pub fn train_to(place: &Place, step: u64) -> Child {
-    let mut child = place.xtask(&TRAIN).spawn().expect("a process");
+    spawn_to(&mut place.xtask(&TRAIN), step)
+}
+
+/// Starts a training, as [`train_to`] does.
+pub fn spawn_to(command: &mut Command, step: u64) -> Child {
+    let mut child = command.spawn().expect("a process");
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
     let mut line = String::new();
     while !line.starts_with(&format!("step {step}/")) {

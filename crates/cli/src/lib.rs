@@ -46,6 +46,7 @@ pub mod output;
 mod plugin;
 mod program;
 mod progress;
+mod signals;
 
 pub use commands::Command;
 pub use failure::Failure;

@@ -12,10 +12,12 @@ use undertone_store::parameter_infos;
 use undertone_train::{Amount, available_memory_bytes};
 
 /// Settings of a run that determine the memory of training, or that can be changed to reduce it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunSettings {
     /// Samples per batch in training.
     pub batch_size: usize,
+    /// Limit of the audio in a batch, in seconds.
+    pub max_batch_seconds: Option<f64>,
     /// Samples per batch in evaluation.
     pub eval_batch_size: usize,
     /// Batches per optimizer step.
@@ -33,6 +35,21 @@ pub struct RunSettings {
     /// Whether the optimizer is AdamW, which keeps two moments of each trained parameter.
     pub adamw: bool,
 }
+
+impl RunSettings {
+    /// Returns the settings with as many samples per batch as it has of the longest ones.
+    fn of_longest(self, footprint: &Footprint) -> Self {
+        // Short ones become as long as the window.
+        if self.pads_to_window {
+            return self;
+        }
+        let fitting = |most: f64| (most / (footprint.positions() as f64 * POSITION)).max(1.0) as usize;
+        Self { batch_size: self.batch_size.min(self.max_batch_seconds.map_or(usize::MAX, fitting)), ..self }
+    }
+}
+
+/// Seconds of audio in a position of an encoder of speech.
+const POSITION: f64 = 0.02;
 
 /// Messages and remedies if the memory of a run does not suffice or is estimated not to.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +78,7 @@ impl MemoryAdvice {
             encoder |= info.name.contains("encoder.");
         }
         let execution = Execution { checkpointed: settings.checkpointed, ..Execution::on(device, compute) };
-        Self { settings, footprint: footprint.training(count, encoder), execution }
+        Self { settings: settings.of_longest(&footprint), footprint: footprint.training(count, encoder), execution }
     }
 
     /// Returns the message for a failed allocation at the last noted workload. `reason` is the backend's error.
@@ -137,7 +154,10 @@ impl MemoryAdvice {
                 _ => write!(text, "\n  {change}: about {} less", Amount(saves)),
             };
         }
-        text + "\n  `cargo xtask tune` finds the largest batch that fits, and writes the configuration"
+        if self.settings.max_batch_seconds.is_none() {
+            text.push_str("\n  `cargo xtask tune` finds the largest batch that fits, and writes the configuration");
+        }
+        text
     }
 
     /// Returns the remedies in the order of their savings.
@@ -159,7 +179,12 @@ impl MemoryAdvice {
         let wanted = now.bytes(batch, accumulation, &execution);
         let saved = |less: u64| wanted.saturating_sub(less);
         let mut changes = Vec::new();
-        if batch > 1 {
+        if let Some(most) = settings.max_batch_seconds.filter(|_| batch > 1) {
+            changes.push(Change {
+                change: format!("data.max_batch_seconds {most} → {}, which makes more steps of an epoch", most / 2.0),
+                saves: saved(now.bytes(batch / 2, accumulation, &execution)),
+            });
+        } else if batch > 1 {
             let (half, twice) = (batch / 2, accumulation * batch.div_ceil(batch / 2));
             let same = if half * twice == batch * accumulation { ", which learns the same" } else { "" };
             changes.push(Change {
@@ -238,6 +263,7 @@ mod tests {
     /// Default settings.
     const USUAL: RunSettings = RunSettings {
         batch_size: 16,
+        max_batch_seconds: None,
         eval_batch_size: 16,
         accumulation: 1,
         kernels: Kernels::Fused,
@@ -290,6 +316,16 @@ mod tests {
         };
         assert!(of_frozen(&adapted(FrozenDtype::F32)) && !of_frozen(&adapted(FrozenDtype::Bf16)));
         assert!(!of_frozen(&self::advice(USUAL).changes(None)), "nothing is frozen");
+    }
+
+    #[test]
+    fn batches_by_seconds_have_as_many_of_the_longest_samples_as_fit() {
+        let footprint = Footprint::whisper(&WhisperConfig::default());
+        let settings = RunSettings { max_batch_seconds: Some(240.0), ..USUAL }.of_longest(&footprint);
+        assert_eq!((settings.batch_size, USUAL.of_longest(&footprint).batch_size), (8, 16));
+        let advice = advice(settings).changes(None);
+        assert!(advice.iter().any(|a| a.change.starts_with("data.max_batch_seconds 240 → 120")), "{advice:?}");
+        assert!(!advice.iter().any(|a| a.change.contains("data.batch_size")), "{advice:?}");
     }
 
     #[test]

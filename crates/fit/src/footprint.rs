@@ -74,10 +74,7 @@ impl Footprint {
     /// Returns the footprint of full training of a Whisper, on full windows and the longest texts.
     pub fn whisper(config: &WhisperConfig) -> Self {
         let [d, mel, window, texts, vocabulary] = [
-            config.d_model,
-            config.num_mel_bins,
-            config.max_source_positions,
-            config.max_target_positions,
+            config.d_model, config.num_mel_bins, config.max_source_positions, config.max_target_positions,
             config.vocab_size,
         ]
         .map(|n| n as u64);
@@ -128,10 +125,7 @@ impl Footprint {
     /// Returns the footprint of full training of a text encoder, on sequences of `tokens` tokens.
     pub fn text(config: &TextEncoderConfig, tokens: usize) -> Self {
         let [d, ffn, layers, heads, vocabulary] = [
-            config.hidden_size,
-            config.intermediate_size,
-            config.num_hidden_layers,
-            config.num_attention_heads,
+            config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.num_attention_heads,
             config.vocab_size,
         ]
         .map(|n| n as u64);

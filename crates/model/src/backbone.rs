@@ -82,6 +82,11 @@ pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
         0.0
     }
 
+    /// Floating-point operations of its encoder alone: all of a forward pass, unless it writes answers by a decoder.
+    fn encoder_flops(&self, length: usize) -> f64 {
+        self.forward_flops(length, 0)
+    }
+
     /// PEFT's prefix for the paths of the backbone's linear maps in an adapter file.
     fn peft_prefix(&self) -> &'static str {
         "base_model.model."

@@ -53,6 +53,10 @@ impl Backbone for Whisper {
         Whisper::forward_flops(self, length, written)
     }
 
+    fn encoder_flops(&self, length: usize) -> f64 {
+        self.encoder.forward_flops(length)
+    }
+
     fn d_model(&self) -> usize {
         self.encoder.layer_norm.weight.dims()[0]
     }

@@ -8,6 +8,7 @@ use undertone_train::Algorithm;
 pub(crate) fn run_settings(experiment: &Experiment) -> RunSettings {
     RunSettings {
         batch_size: experiment.data.batch_size,
+        max_batch_seconds: experiment.data.max_batch_seconds,
         eval_batch_size: experiment.data.eval_batch_size,
         accumulation: experiment.train.accumulation,
         kernels: experiment.kernels,

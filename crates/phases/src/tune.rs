@@ -57,6 +57,10 @@ pub fn tune(
     probe: impl FnMut(Attempt) -> Result<Outcome, TuneError>,
     found: impl FnMut(&Probe),
 ) -> Result<Tuned, TuneError> {
+    if experiment.data.max_batch_seconds.is_some() {
+        let text = "`data.max_batch_seconds` cuts batches by their seconds, and this searches for a number of samples: leave it out";
+        return Err(TuneError::Refused(text.into()));
+    }
     let one_by_one = experiment.device.resolve().is_ok_and(|device| runs_ahead(&device));
     let request = TuneRequest {
         together: if one_by_one { 1 } else { rayon::current_num_threads() },
@@ -99,7 +103,8 @@ impl Tuned {
                 let rescaled = rate * factor;
                 self.experiment.train.optimizer.lr = rescaled;
                 let groups = &mut self.experiment.train.optimizer.groups;
-                groups.iter_mut().filter_map(|group| group.lr.as_mut()).for_each(|lr| *lr *= factor);
+                let of_parts = self.experiment.phases.joint.lr.rates_mut();
+                groups.iter_mut().filter_map(|group| group.lr.as_mut()).chain(of_parts).for_each(|lr| *lr *= factor);
                 let rule = format!("{scaling:?}").to_lowercase();
                 format!("learning rate {rate} → {rescaled} by the rule `{rule}`")
             } else {
@@ -167,6 +172,9 @@ fn overrides(experiment: &Experiment, rate_changed: bool) -> Vec<String> {
         if rate_changed && keys.get("optimizer").is_some_and(|optimizer| optimizer.get("lr").is_some()) {
             notes.push(format!("`{name}.optimizer.lr` is left as it is"));
         }
+        if rate_changed && keys.get("optimizer").is_some_and(|optimizer| optimizer.get("groups").is_some()) {
+            notes.push(format!("the rates of `{name}.optimizer.groups` are left as they are"));
+        }
     }
     notes
 }
@@ -226,8 +234,20 @@ mod tests {
         let found = tuned(&experiment(2, 2), options, 100 + 10 * 16);
         assert_eq!(found.plan, Plan { batch: 16, accumulation: 1 });
         assert!((found.experiment.train.optimizer.lr - 2.0 * 3e-4).abs() < 1e-12);
+        let mut joint = experiment(2, 2);
+        joint.phases.joint.lr.router = Some(1e-3);
+        let rates = tuned(&joint, options, 100 + 10 * 16).experiment.phases.joint.lr;
+        assert!((rates.router.expect("a rate") - 2e-3).abs() < 1e-12 && rates.heads.is_none());
         let kept = tuned(&experiment(2, 2), LARGEST, 100 + 10 * 16);
         assert_eq!(kept.plan, Plan { batch: 4, accumulation: 1 }, "the effective batch is the cap");
+    }
+
+    #[test]
+    fn batches_that_are_cut_by_their_seconds_are_refused() {
+        let mut experiment = experiment(64, 1);
+        experiment.data.max_batch_seconds = Some(240.0);
+        let refused = tune(&experiment, &LARGEST, device(1000), |_| {}).expect_err("refused").to_string();
+        assert!(refused.contains("data.max_batch_seconds"), "{refused}");
     }
 
     #[test]

@@ -13,13 +13,15 @@ pub struct Launched {
     pub local: usize,
 }
 
-/// Environment variables of launchers: rank, number of ranks, and local rank on the machine. For OpenMPI, for MPICH and
-/// Intel MPI, and for Slurm.
-const VARIABLES: [[&str; 3]; 3] = [
-    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
-    ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
-    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"],
+/// Environment variables of launchers: rank and number of ranks. For OpenMPI, for MPICH and Intel MPI, and for Slurm.
+const VARIABLES: [[&str; 2]; 3] = [
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+    ["PMI_RANK", "PMI_SIZE"],
+    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
 ];
+
+/// Those of the local rank on the machine. MPICH's ranks are also started by Slurm and by Cray's PALS, which have variables of their own.
+const LOCAL: [&str; 4] = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"];
 
 /// Returns the place of this process among those that `mpirun` or `srun` started together; `None` if it was started
 /// alone.
@@ -29,10 +31,8 @@ pub fn launched() -> Option<Launched> {
 
 fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
     let number = |name: &str| -> Option<usize> { variable(name)?.parse().ok() };
-    let of = |[rank, count, local]: &[&str; 3]| {
-        let (rank, count) = (number(rank)?, number(count)?);
-        Some(Launched { rank, count, local: number(local).unwrap_or(0) })
-    };
+    let local = LOCAL.into_iter().find_map(number).unwrap_or(0);
+    let of = |[rank, count]: &[&str; 2]| Some(Launched { rank: number(rank)?, count: number(count)?, local });
     VARIABLES.iter().filter_map(of).find(|launched| launched.count > 1)
 }
 
@@ -50,6 +50,8 @@ mod tests {
         assert_eq!(of(&[("PMI_RANK", "0"), ("PMI_SIZE", "many")]), None);
         let found = of(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "8"), ("SLURM_PROCID", "0")]);
         assert_eq!(found, Some(Launched { rank: 3, count: 8, local: 0 }));
+        let pmi = [("PMI_RANK", "5"), ("PMI_SIZE", "8"), ("SLURM_PROCID", "5"), ("SLURM_LOCALID", "1")];
+        assert_eq!(of(&pmi), Some(Launched { rank: 5, count: 8, local: 1 }), "srun --mpi=pmi2");
         let found = of(&[("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_LOCALID", "1")]);
         assert_eq!(found, Some(Launched { rank: 5, count: 8, local: 1 }));
     }

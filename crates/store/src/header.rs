@@ -1,9 +1,10 @@
 //! The header of a safetensors file.
 
+use crate::host::{Dtype, HostTensor};
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -55,6 +56,26 @@ impl Header {
         let (start, end) = info.data_offsets;
         Some((info, self.data + start..self.data + end))
     }
+}
+
+/// Returns the beginning of a file that holds these tensors in this type, in their order, up to the first tensor.
+///
+/// # Errors
+/// A message, when a tensor has another number of values than its shape says.
+pub(crate) fn written(tensors: &BTreeMap<String, HostTensor>, dtype: Dtype) -> Result<Vec<u8>, String> {
+    let (dtype, mut end) = (dtype.in_file(), 0);
+    let infos = tensors.iter().map(|(name, tensor)| {
+        let start = end;
+        end += tensor.data.len() * (dtype.bitsize() / 8);
+        (name.clone(), TensorInfo { dtype, shape: tensor.shape.clone(), data_offsets: (start, end) })
+    });
+    // Transformers refuses files whose metadata does not name the framework whose layout they hold.
+    let format = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let metadata = Metadata::new(Some(format), infos.collect()).map_err(|e| e.to_string())?;
+    let mut json = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
+    // So that tensors begin at a multiple of 8 bytes.
+    json.resize(json.len().next_multiple_of(LENGTH), b' ');
+    Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
 }
 
 /// The tensors that a header lists. The library's own reader keeps the last of two tensors with one name, and holds a

@@ -22,6 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod directory;
 mod error;
 mod file;
 mod header;
@@ -33,11 +34,9 @@ mod temporary;
 mod torch;
 mod visit;
 
+pub use directory::{is_blank, remove_leftovers, replace_directory, write_directory};
 pub use error::StoreError;
-pub use file::{
-    TensorFile, is_blank, remove_leftovers, replace_directory, write_atomically, write_directory, write_json,
-    write_streamed, write_tensors,
-};
+pub use file::{TensorFile, write_atomically, write_json, write_streamed, write_tensors};
 pub use host::{Dtype, HostTensor, TensorSource};
 pub use lock::{DirectoryLock, LockError};
 pub use mapped::MappedFile;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Exclusive ownership of a directory for as long as this value lives.
 ///
@@ -63,10 +63,15 @@ impl DirectoryLock {
         let mut made = Vec::new();
         // An owner deletes the file on release, and perhaps the directory. If that happens in between, this tries
         // again.
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             made.extend(make(dir).map_err(io)?);
             if let Some(left) = open_existing(&path)? {
                 if !lock(&left, dir).map_err(io)? {
+                    // [`is_held`](Self::is_held) holds a lock for a moment.
+                    if attempt == 0 {
+                        std::thread::sleep(MOMENT);
+                        continue;
+                    }
                     return Err(owned());
                 }
                 // A killed process left the file. It is deleted while locked: a process that has opened it too sees
@@ -85,10 +90,31 @@ impl DirectoryLock {
         }
         Err(LockError::Owned { dir: dir.to_owned(), owner: "processes that come and go".into() })
     }
+
+    /// Whether a process owns `dir`. `None` where that cannot be told: on a file system without locks, or for an owner on another
+    /// machine, whose locks need not be known here.
+    pub fn is_held(dir: &Path) -> Option<bool> {
+        let path = dir.join(Self::FILE);
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Some(false),
+            Ok(there) if there.is_file() => {}
+            _ => return None,
+        }
+        let text = std::fs::read_to_string(&path).ok()?;
+        let here = serde_json::from_str::<Value>(&text).is_ok_and(|value| value["host"] == host().as_str());
+        match File::open(path).ok()?.try_lock_shared() {
+            Ok(()) => here.then_some(false),
+            Err(TryLockError::WouldBlock) => Some(true),
+            Err(TryLockError::Error(_)) => None,
+        }
+    }
 }
 
 /// Number of attempts: more than two processes ever need.
 const ATTEMPTS: usize = 1000;
+
+/// Time after which a lock is tried once more.
+const MOMENT: Duration = Duration::from_millis(5);
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
@@ -226,7 +252,9 @@ mod tests {
     fn the_second_is_told_who_the_first_is_and_changes_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         let run = dir.path().join("runs/one");
+        assert_eq!(DirectoryLock::is_held(&run), Some(false), "there is no lock yet");
         let first = DirectoryLock::acquire(&run).expect("owned");
+        assert_eq!(DirectoryLock::is_held(&run), Some(true));
         let written = std::fs::read(run.join(DirectoryLock::FILE)).expect("a lock");
         let refused = DirectoryLock::acquire(&run).expect_err("owned twice").to_string();
         let process = format!("process {} on ", std::process::id());
@@ -254,7 +282,11 @@ mod tests {
     #[test]
     fn a_lock_that_a_killed_process_left_is_free() {
         let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join(DirectoryLock::FILE), r#"{"pid":1,"host":"x","since":"y"}"#).expect("written");
+        let here = json!({"pid": 1, "host": host(), "since": "y"}).to_string();
+        for (left, held) in [(here.as_str(), Some(false)), (r#"{"pid":1,"host":"x","since":"y"}"#, None)] {
+            std::fs::write(dir.path().join(DirectoryLock::FILE), left).expect("written");
+            assert_eq!(DirectoryLock::is_held(dir.path()), held, "{left}");
+        }
         let _lock = DirectoryLock::acquire(dir.path()).expect("nobody holds it");
         assert!(owner(&dir.path().join(DirectoryLock::FILE)).contains(&std::process::id().to_string()));
     }

@@ -6,7 +6,8 @@ use crate::objective::Evaluation;
 use crate::tally::LossTally;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use undertone_metrics::Direction;
 use undertone_store::{
@@ -318,9 +319,14 @@ fn read_state(dir: &Path) -> Result<TrainState, StoreError> {
 
 /// CRC-32. It detects every burst of up to 32 flipped bits, and a cut file; it does not protect against an attacker.
 fn checksum(path: &Path) -> Result<u32, StoreError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| StoreError::Io { action: "read", path: path.to_owned(), source })?;
-    Ok(crc32fast::hash(&bytes))
+    let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
+    let (mut file, mut sum, mut piece) = (File::open(path).map_err(io)?, crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut piece).map_err(io)? {
+            0 => return Ok(sum.finalize()),
+            read => sum.update(&piece[..read]),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ impl TrainConfig {
     pub fn validate(&self) -> Result<(), TrainConfigError> {
         match (self.max_steps, self.epochs) {
             (Some(_), Some(epochs)) => {
-                check(false, "epochs", &epochs, "give either that or `max_steps`, not both")?;
+                check(false, "epochs", &epochs, "give either that or `max_steps`, and set the other to `null`")?;
             }
             (Some(steps), _) => in_range("max_steps", steps, MOST_STEPS)?,
             (_, Some(epochs)) => in_range("epochs", epochs, MOST_EPOCHS)?,

@@ -37,14 +37,10 @@ const DEVICE_FAILED: [&str; 9] = [
     // wgpu, when its driver refuses something.
     "wgpu error: ",
     // CubeCL: a lost device, a failed kernel, and a thread of its own that panicked.
-    "The device is poisoned",
-    "An error happened during execution",
-    "bytes: host access failed",
-    "task panicked on device runner thread",
-    "RecvError",
+    "The device is poisoned", "An error happened during execution", "bytes: host access failed",
+    "task panicked on device runner thread", "RecvError",
     // CUDA's driver, through CubeCL and through LibTorch.
-    "CUDA_ERROR_",
-    "CUDA error: ",
+    "CUDA_ERROR_", "CUDA error: ",
     // cudarc, when one of NVIDIA's libraries is missing.
     "Unable to dynamically load",
 ];

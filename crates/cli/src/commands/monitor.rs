@@ -1,6 +1,7 @@
 //! `undertone monitor`.
 
 use crate::failure::Failure;
+use crate::signals::on_end;
 use crate::{output, say};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -39,11 +40,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// Shows the run until the user ends it: in place on a terminal, elsewhere as a block of lines at every change.
 fn watch(monitor: &mut Monitor, every: Duration) -> Result<(), Failure> {
     let (ended, end) = channel();
-    ctrlc::set_handler(move || {
+    on_end(move || {
         // The receiver is gone after the first signal.
         let _ = ended.send(());
-    })
-    .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
+    })?;
     let in_place = std::io::stderr().is_terminal();
     let (mut shown, mut step) = (0, None);
     loop {

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::note;
+use crate::signals::on_end;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,8 +54,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let server = Server::bind(address, library, limits, args.token).map_err(failure)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
-    ctrlc::set_handler(move || stopped.store(true, Ordering::Relaxed))
-        .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
+    on_end(move || stopped.store(true, Ordering::Relaxed))?;
     note!("open {} in a browser; Ctrl-C ends the server", server.url());
     server.run(|| stop.load(Ordering::Relaxed)).map_err(failure)
 }

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::logging::{self, LogFormat};
 use crate::program::find_config;
 use crate::say;
+use crate::signals::on_end;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -216,7 +217,7 @@ pub(super) fn interrupt() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::default();
     let asked = interrupt.clone();
     let first = OnceLock::<Instant>::new();
-    ctrlc::set_handler(move || {
+    on_end(move || {
         let is_second = asked.ask();
         // Programs like `timeout` signal a process and its group: that is one wish to end.
         if first.get_or_init(Instant::now).elapsed() < TOGETHER && is_second {
@@ -230,8 +231,7 @@ pub(super) fn interrupt() -> Result<Interrupt, Failure> {
             tracing::info!("interrupted before anything was trained that is not saved");
         }
         std::process::exit(i32::from(Failure::Interrupted.status()));
-    })
-    .map_err(|e| Failure::Machine(format!("cannot handle signals: {e}")))?;
+    })?;
     Ok(interrupt)
 }
 

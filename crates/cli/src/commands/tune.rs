@@ -256,7 +256,8 @@ impl Prober {
         let scratch = self.scratch.path();
         let records = scratch.join(format!("batch-{}", attempt.batch));
         let mut command = Command::new(std::env::current_exe()?);
-        // They are in the configuration already, where arguments have replaced some of them.
+        // Variables `UNDERTONE_…` override keys of a configuration. They are part of `probe.yaml` already, where `--set` may have
+        // replaced some; in the child's environment they would override it again.
         let variables = std::env::vars_os().map(|(name, _)| name);
         let of_configuration = |name: &OsString| name.as_encoded_bytes().starts_with(b"UNDERTONE_");
         variables.filter(of_configuration).for_each(|name| _ = command.env_remove(name));

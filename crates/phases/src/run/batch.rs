@@ -1,6 +1,6 @@
 //! Samples of several tasks, and batches of them.
 
-use crate::work::{speech_work, text_work};
+use crate::work::{TrainedShares, speech_work, text_work};
 use crate::{DataConfig, RowStates, SampleFacts, SpeechBatch, SpeechCollate, SpeechSample};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::sync::Arc;
@@ -264,11 +264,11 @@ impl BatchInput {
         }
     }
 
-    /// Returns the work of a training step. `trainable` is the share of trained parameters, from 0 to 1.
-    pub fn work(&self, backbone: &BoxedBackbone, trainable: f64) -> BatchStats {
+    /// Returns the work of a training step.
+    pub(crate) fn work(&self, backbone: &BoxedBackbone, trained: TrainedShares) -> BatchStats {
         match self {
-            Self::Speech(batch) => speech_work(backbone, batch, trainable),
-            Self::Text(batch) => text_work(backbone, batch, trainable),
+            Self::Speech(batch) => speech_work(backbone, batch, trained),
+            Self::Text(batch) => text_work(backbone, batch, trained),
         }
     }
 

@@ -9,9 +9,9 @@ use super::pretrained::Pretrained;
 use super::scored::repetition_remark;
 use super::scoring::{Answered, Asked, Scoring};
 use super::together::{SharedAnswers, Spoken, gather};
-use crate::TextNormalizer;
 use crate::config::{LOSS, TaskConfig};
 use crate::speech::StateCache;
+use crate::{Interrupt, TextNormalizer};
 use burn::tensor::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -48,6 +48,10 @@ pub struct Evaluator {
     pub(super) process_group: ProcessGroup,
     /// Cache of the states of a frozen encoder.
     pub(super) states: Option<Arc<StateCache>>,
+    /// Flag that ends an evaluation: what has been trained is saved first, and the evaluation left to the next session.
+    pub(super) interrupt: Interrupt,
+    /// Whether it evaluates while a model is trained, where what takes long is left out.
+    pub(super) in_training: bool,
 }
 
 impl Evaluator {
@@ -67,6 +71,7 @@ impl Evaluator {
         kind: RouterKind,
     ) -> Result<EvaluationResult, BoxError> {
         let mut scoring = Scoring::new(&self.tasks, &self.normalizer);
+        scoring.in_training = self.in_training;
         let mut routed = Vec::new();
         if !self.process_group.is_alone() && self.evaluate_shared(model, data, kind, &mut scoring, &mut routed)? {
             return self.result(scoring, routed);
@@ -190,6 +195,9 @@ impl Evaluator {
 
     /// Computes a batch's states at the tap, and the additional inputs of heads.
     fn tap(&self, model: &TaskModel, batch: &mut TaskBatch) -> Result<(Tapped, Option<HeadInputs>), BoxError> {
+        if self.interrupt.is_asked() {
+            return Err("the evaluation is left to the next session".into());
+        }
         note_workload(Workload::Evaluation(batch.input.size()));
         let (input, padding) = input(batch, 0, &self.device);
         let heads = batch.input.upload_heads(input.as_ref(), &self.device);

@@ -10,7 +10,7 @@ use super::model::{Encoded, Tapped, TaskModel};
 use super::teacher::{DISTILLATION, Lesson, Teacher};
 use crate::config::{RoutingWeights, TaskConfig, TrainingGates};
 use crate::skipped::SkipRecord;
-use crate::work::trainable_share;
+use crate::work::TrainedShares;
 use crate::{AlignmentConfig, LossConfig};
 use burn::module::Param;
 use burn::tensor::{Bool, Device, Tensor};
@@ -198,7 +198,7 @@ impl Objective for TaskObjective {
     }
 
     fn work(&self, model: &TaskModel, batch: &TaskBatch) -> BatchStats {
-        let mut work = batch.input.work(&model.backbone, trainable_share(model));
+        let mut work = batch.input.work(&model.backbone, TrainedShares::of(model));
         if let Some((teacher, speech)) = self.teacher.as_ref().zip(batch.input.speech().ok()) {
             let rows = speech.names.len() as f64;
             work.flops = work.flops.map(|flops| flops + rows * teacher.flops(speech.frames, speech.tokens));

@@ -118,48 +118,53 @@ pub(super) fn all_stages(experiment: &Experiment) -> Vec<StageSpec> {
 
 /// Returns the stages of a kind: one for each task, or one for all tasks.
 pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageSpec> {
-    let (phases, model) = (&experiment.phases, &experiment.model);
-    let all = |directory: &str| StageSpec::usual(experiment, experiment.all_tasks(), directory);
-    let each = |parent: &str, stage: &dyn Fn(&TaskConfig, StageSpec) -> StageSpec| {
-        let usual = |(index, task): (usize, &TaskConfig)| {
-            let usual = StageSpec::usual(experiment, vec![task.clone()], &format!("{parent}/{}", task.name));
-            stage(task, StageSpec { task: Some(index), ..usual })
-        };
-        experiment.tasks.iter().enumerate().map(usual).collect()
-    };
     match kind.into() {
-        StageKind::Model => {
-            let is_adapted = model.trainable == Trainable::Lora;
-            let (title, layout) = match is_adapted {
-                true => (format!("an adapter on {model}"), Layout::Adapters),
-                false => (format!("fine-tuning {model}"), Layout::Model),
-            };
-            let adapters = is_adapted.then(|| AdapterDescription::new(ADAPTER, model.adapter())).into_iter().collect();
-            let usual = all("");
-            // Without a router no block has to stay below the adapters.
-            let router = RouterConfig { tap: 0, ..usual.description.router };
+        StageKind::Model => vec![whole_model(experiment)],
+        StageKind::Phase(phase) => of_phase(experiment, phase),
+        StageKind::Baseline(baseline) => of_baseline(experiment, baseline),
+    }
+}
+
+fn whole_model(experiment: &Experiment) -> StageSpec {
+    let is_adapted = experiment.model.trainable == Trainable::Lora;
+    let (title, layout) = match is_adapted {
+        true => (format!("an adapter on {}", experiment.model), Layout::Adapters),
+        false => (format!("fine-tuning {}", experiment.model), Layout::Model),
+    };
+    let adapters =
+        is_adapted.then(|| AdapterDescription::new(ADAPTER, experiment.model.adapter())).into_iter().collect();
+    let usual = for_all(experiment, "");
+    // Without a router no block has to stay below the adapters.
+    let router = RouterConfig { tap: 0, ..usual.description.router };
+    StageSpec {
+        title,
+        directory: experiment.directory(),
+        seed: experiment.seed,
+        layout,
+        changes: Vec::new(),
+        description: Description { adapters, heads: Vec::new(), router, ..usual.description },
+        order: SampleOrder::Sources,
+        ..usual
+    }
+}
+
+fn of_phase(experiment: &Experiment, phase: Phase) -> Vec<StageSpec> {
+    let phases = &experiment.phases;
+    match phase {
+        Phase::Adapters if phases.adapters.mixed => {
             vec![StageSpec {
-                title,
-                directory: experiment.directory(),
-                seed: experiment.seed,
-                layout,
-                changes: Vec::new(),
-                description: Description { adapters, heads: Vec::new(), router, ..usual.description },
-                order: SampleOrder::Sources,
-                ..usual
+                title: "phase 1: all adapters and heads in mixed batches".into(),
+                ..for_all(experiment, "phase1/all")
             }]
         }
-        StageKind::Phase(Phase::Adapters) if phases.adapters.mixed => {
-            vec![StageSpec { title: "phase 1: all adapters and heads in mixed batches".into(), ..all("phase1/all") }]
-        }
-        StageKind::Phase(Phase::Adapters) => each("phase1", &|task, usual| StageSpec {
+        Phase::Adapters => for_each_task(experiment, "phase1", |task, usual| StageSpec {
             title: format!("phase 1: adapter and head of `{}`", task.name),
             parallel: phases.adapters.parallel,
             changes: vec![phases.adapters.train.clone(), task.train.clone()],
             ..usual
         }),
-        StageKind::Phase(Phase::Router) => {
-            let (usual, weights) = (all("phase2"), phases.router.losses);
+        Phase::Router => {
+            let (usual, weights) = (for_all(experiment, "phase2"), phases.router.losses);
             vec![StageSpec {
                 title: "phase 2: the router".into(),
                 changes: vec![phases.router.train.clone()],
@@ -179,8 +184,8 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
                 ..usual
             }]
         }
-        StageKind::Phase(Phase::Joint) => {
-            let (usual, weights) = (all("phase3"), phases.joint.losses);
+        Phase::Joint => {
+            let (usual, weights) = (for_all(experiment, "phase3"), phases.joint.losses);
             vec![StageSpec {
                 title: "phase 3: router, adapters and heads".into(),
                 changes: vec![phases.joint.train.clone()],
@@ -196,7 +201,13 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
                 ..usual
             }]
         }
-        StageKind::Baseline(Baseline::Head) => each("baselines/head", &|task, usual| StageSpec {
+    }
+}
+
+fn of_baseline(experiment: &Experiment, baseline: Baseline) -> Vec<StageSpec> {
+    let phases = &experiment.phases;
+    match baseline {
+        Baseline::Head => for_each_task(experiment, "baselines/head", |task, usual| StageSpec {
             title: format!("baseline: head of `{}` on the frozen backbone", task.name),
             changes: vec![phases.adapters.train.clone(), task.train.clone(), phases.baselines.head.clone()],
             keys: &["phases.1", "router.tap", "phases.baselines.head"],
@@ -205,13 +216,13 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
             loss: LossConfig { ctc: 0.0, ..usual.loss },
             ..usual
         }),
-        StageKind::Baseline(Baseline::Shared) => vec![StageSpec {
+        Baseline::Shared => vec![StageSpec {
             title: "baseline: one adapter for all tasks".into(),
             changes: vec![phases.adapters.train.clone(), phases.baselines.shared.clone()],
             keys: &["phases.1", "router.tap", "phases.baselines.shared"],
-            ..all("baselines/shared").with_one_adapter(experiment)
+            ..for_all(experiment, "baselines/shared").with_one_adapter(experiment)
         }],
-        StageKind::Baseline(Baseline::Distilled) => vec![StageSpec {
+        Baseline::Distilled => vec![StageSpec {
             title: "baseline: one adapter for all tasks, taught by those of the tasks".into(),
             changes: vec![phases.adapters.train.clone(), phases.baselines.distilled.clone()],
             keys: match phases.baselines.teacher.phase {
@@ -219,10 +230,10 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
                 _ => &["phases.1", "phases.3", "router.tap", "phases.baselines.distilled", "phases.baselines.teacher"],
             },
             teacher: Some(phases.baselines.teacher),
-            ..all("baselines/distilled").with_one_adapter(experiment)
+            ..for_all(experiment, "baselines/distilled").with_one_adapter(experiment)
         }],
-        StageKind::Baseline(Baseline::Full) => {
-            let usual = all("baselines/full");
+        Baseline::Full => {
+            let usual = for_all(experiment, "baselines/full");
             let description = Description { adapters: Vec::new(), trained_backbone: true, ..usual.description };
             vec![StageSpec {
                 title: "baseline: the whole backbone".into(),
@@ -235,6 +246,24 @@ pub fn stages(experiment: &Experiment, kind: impl Into<StageKind>) -> Vec<StageS
             }]
         }
     }
+}
+
+/// One stage for all tasks, before what is special to its kind.
+fn for_all(experiment: &Experiment, directory: &str) -> StageSpec {
+    StageSpec::usual(experiment, experiment.all_tasks(), directory)
+}
+
+/// A stage for each task, which `stage` makes of the task and of what all stages have.
+fn for_each_task(
+    experiment: &Experiment,
+    parent: &str,
+    stage: impl Fn(&TaskConfig, StageSpec) -> StageSpec,
+) -> Vec<StageSpec> {
+    let usual = |(index, task): (usize, &TaskConfig)| {
+        let usual = StageSpec::usual(experiment, vec![task.clone()], &format!("{parent}/{}", task.name));
+        stage(task, StageSpec { task: Some(index), ..usual })
+    };
+    experiment.tasks.iter().enumerate().map(usual).collect()
 }
 
 impl StageSpec {

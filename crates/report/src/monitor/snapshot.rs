@@ -33,12 +33,18 @@ pub struct Snapshot {
     pub(super) all_is_well: Option<String>,
 }
 
+/// Age of the last write to the logs, in seconds, from which it is shown, and from which the run may have been killed.
+pub(super) const STALE_SECONDS: f64 = 60.0;
+
 /// Whether a run is still training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Its end was not logged. A killed process logs nothing: check `seconds_since_update`.
+    /// Its end was not logged.
     Running,
+    /// Its end was not logged, nothing was written for a minute, and no process holds its directory: it was killed, or ended
+    /// with an error.
+    Stopped,
     /// It took all its steps, or stopped early.
     Finished,
     /// It stopped with a checkpoint to resume from.

@@ -2,10 +2,11 @@ use super::find::{self, MonitorError};
 use super::follow::Follower;
 use super::plan::ReadPlan;
 use super::recommend::{MEASURED_STEPS, all_is_well, recommend};
-use super::snapshot::{Snapshot, State};
+use super::snapshot::{STALE_SECONDS, Snapshot, State};
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use undertone_store::DirectoryLock;
 use undertone_train::{Performance, Summary, TrainConfig};
 
 /// Follows a run; of a run with tasks, the stage that is being trained.
@@ -58,9 +59,13 @@ impl Monitor {
         let plan = (self.plan)(&root, &stage.dir);
         let performance = Performance::over(&Vec::from(stage.latest.clone()));
         let summary = Summary::read(&stage.dir).filter(|summary| Some(summary.steps) >= stage.step());
+        let age = find::written(&stage.dir).map(|at| at.elapsed().map_or(0.0, |age| age.as_secs_f64()));
+        let is_stale = age.is_some_and(|seconds| seconds > STALE_SECONDS);
+        let is_free = || [&root, &stage.dir].into_iter().all(|dir| DirectoryLock::is_held(dir) == Some(false));
         let state = match &summary {
             Some(summary) if summary.completed => State::Finished,
             Some(_) => State::Interrupted,
+            None if is_stale && is_free() => State::Stopped,
             None => State::Running,
         };
         let step = summary.as_ref().map(|summary| summary.steps).or(stage.step());
@@ -77,7 +82,7 @@ impl Monitor {
             stage: stage.dir.strip_prefix(&root).ok().filter(|s| *s != Path::new("")).map(|s| s.display().to_string()),
             run: root.display().to_string(),
             state,
-            seconds_since_update: find::written(&stage.dir).map(|at| at.elapsed().map_or(0.0, |age| age.as_secs_f64())),
+            seconds_since_update: age,
             step,
             steps,
             eta_seconds: left.zip(each).filter(|_| state == State::Running).map(|(left, each)| left * each),
@@ -131,6 +136,9 @@ impl Stage {
         let newest =
             checkpoints.flatten().map(|entry| entry.path().join("state.json")).filter(|p| p.is_file()).max()?;
         let state: Value = serde_json::from_slice(&std::fs::read(newest).ok()?).ok()?;
-        Some(train.steps(usize::try_from(state.get("batching")?.get(0)?.as_u64()?).ok()?))
+        let number = |at: usize| usize::try_from(state.get("batching")?.get(at)?.as_u64()?).ok();
+        let batches = number(0)?;
+        // Batches of all processes make a step.
+        Some(train.steps_of_windows(number(1)?, |_| batches))
     }
 }

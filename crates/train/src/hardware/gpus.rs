@@ -4,6 +4,9 @@ use super::Gpu;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::{Device, Nvml};
 
+/// Value of NVML's mode of a divided card (`NVML_DEVICE_MIG_ENABLE`).
+const MIG_ON: u32 = 1;
+
 /// The driver's library, if there is one.
 #[derive(Debug)]
 pub(super) struct Gpus {
@@ -32,11 +35,46 @@ impl Gpus {
     }
 }
 
-/// Returns name and memory in bytes of the NVIDIA GPU with this index in its driver. `None` if there is none.
+/// Returns name and memory in bytes of the NVIDIA GPU that CUDA gives this index, as far as `CUDA_VISIBLE_DEVICES` tells; of one
+/// that is divided (MIG), those of its first part. `None` if there is none.
 pub fn gpu(index: usize) -> Option<(String, u64)> {
     let nvml = Nvml::init().ok()?;
-    let device = nvml.device_by_index(u32::try_from(index).ok()?).ok()?;
+    let device = visible(std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(), index)?.find(&nvml)?;
+    let is_divided = device.mig_mode().is_ok_and(|mode| mode.current == MIG_ON);
+    let device = if is_divided { device.mig_device_by_index(0).unwrap_or(device) } else { device };
     Some((device.name().ok()?, device.memory_info().ok()?.total))
+}
+
+/// Name of a card in `CUDA_VISIBLE_DEVICES`.
+#[derive(Debug, PartialEq, Eq)]
+enum Card {
+    /// Index in the driver.
+    Index(u32),
+    /// Identifier of a card (`GPU-…`) or of a part of one (`MIG-…`), or its beginning.
+    Uuid(String),
+}
+
+impl Card {
+    fn find<'a>(&self, nvml: &'a Nvml) -> Option<Device<'a>> {
+        match self {
+            Self::Index(index) => nvml.device_by_index(*index).ok(),
+            Self::Uuid(uuid) => nvml.device_by_uuid(uuid.as_str()).ok().or_else(|| {
+                let mut all = (0..nvml.device_count().ok()?).filter_map(|index| nvml.device_by_index(index).ok());
+                all.find(|device| device.uuid().is_ok_and(|whole| whole.starts_with(uuid.as_str())))
+            }),
+        }
+    }
+}
+
+/// Returns the card of CUDA's index, by the value of `CUDA_VISIBLE_DEVICES`, which lists the cards that a process sees. `None` if
+/// it lists fewer.
+fn visible(list: Option<&str>, index: usize) -> Option<Card> {
+    let Some(list) = list else { return u32::try_from(index).ok().map(Card::Index) };
+    let card = list.split(',').nth(index)?.trim();
+    match card.parse() {
+        Ok(index) => Some(Card::Index(index)),
+        Err(_) => ["GPU-", "MIG-"].iter().any(|kind| card.starts_with(kind)).then(|| Card::Uuid(card.to_owned())),
+    }
 }
 
 /// Returns the version of NVIDIA's driver, such as `535.161.08`. `None` if there is none.
@@ -54,5 +92,22 @@ fn read(device: &Device) -> Gpu {
         memory_total_bytes: memory.map(|memory| memory.total),
         power_watts: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1000.0),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Card, visible};
+
+    #[test]
+    fn the_card_is_the_one_that_cuda_sees() {
+        assert_eq!(visible(None, 1), Some(Card::Index(1)));
+        assert_eq!(visible(Some("3, 1"), 0), Some(Card::Index(3)));
+        assert_eq!(visible(Some("3, 1"), 1), Some(Card::Index(1)));
+        for (list, index) in [("3,1", 2), ("", 0), ("-1", 0), ("none", 0)] {
+            assert_eq!(visible(Some(list), index), None, "{list}");
+        }
+        assert_eq!(visible(Some("0,GPU-8932f937"), 1), Some(Card::Uuid("GPU-8932f937".into())));
+        assert_eq!(visible(Some("MIG-b1b0"), 0), Some(Card::Uuid("MIG-b1b0".into())));
     }
 }

@@ -159,13 +159,8 @@ mod tests {
     #[test]
     fn a_card_is_not_taken_for_another_of_its_name() {
         for name in [
-            "NVIDIA A10G",
-            "NVIDIA L40",
-            "NVIDIA GeForce RTX 3090 Ti",
-            "NVIDIA GeForce RTX 4090 D",
-            "NVIDIA GeForce RTX 4090 Laptop GPU",
-            "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
-            "",
+            "NVIDIA A10G", "NVIDIA L40", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 D",
+            "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "",
         ] {
             assert_eq!(peak_flops(name, Compute::F32), None, "{name}");
         }

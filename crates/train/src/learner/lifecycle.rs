@@ -136,6 +136,10 @@ impl<O: Objective> Learner<O> {
         self.stepper
             .compare_parameters(self.state.step)
             .inspect_err(|_| self.recovery = RecoveryPoint::DuringUpdate)?;
+        // Before the copies of parameters and state are made, so that those of the checkpoint before are gone.
+        if self.stepper.process_group.is_main_process() {
+            self.saver.wait()?;
+        }
         let optimizer = self.stepper.optimizer_state()?;
         if self.stepper.process_group.is_main_process() { self.write_checkpoint(optimizer) } else { Ok(()) }
     }

@@ -147,7 +147,7 @@ impl<O: Objective> Stepper<O> {
             Ok::<(), TrainError>(())
         })?;
         if batches.len() > 1 && !runs_ahead(&self.device) {
-            self.concurrency.settle(batches.len());
+            self.concurrency.settle(batches.len(), self.process_group.count());
         }
         computed.computing = began.elapsed().saturating_sub(computed.during.waited());
         computed.report.gauges = batches.last().map(|batch| self.objective.gauges(batch)).unwrap_or_default();

@@ -140,10 +140,14 @@ impl<O: Objective> Stepper<O> {
         // One bucket for each of the larger parameters, and one for several smaller ones together.
         let mut buckets: Vec<Vec<f32>> = vec![Vec::new()];
         let mut bucket_of = Vec::with_capacity(names.len());
+        // By the sizes of whole parameters, which all ranks have alike; parts may differ by a value.
+        let mut filled = 0;
         for name in &names {
-            if buckets.last().is_some_and(|bucket| bucket.len() * shard.count >= BUCKET) {
+            if filled >= BUCKET {
                 buckets.push(Vec::new());
+                filled = 0;
             }
+            filled += moved[name].size;
             bucket_of.push(buckets.len() - 1);
             let values = read(moved[name].values.clone());
             buckets.last_mut().expect("a bucket").extend(values);

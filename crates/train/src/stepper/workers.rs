@@ -32,11 +32,12 @@ impl Concurrency {
         }
     }
 
-    /// Decides for steps of so many batches. To be called after the first of them.
-    pub fn settle(&mut self, batches: usize) {
+    /// Decides for steps of so many batches in each of `processes`, which may share this machine's memory. To be called after the
+    /// first of them.
+    pub fn settle(&mut self, batches: usize, processes: usize) {
         if matches!(self, Self::Undecided) {
             // If the system gives no more threads, the batches are computed one after the other.
-            *self = Workers::new(batches).ok().flatten().map_or(Self::Sequential, Self::SideBySide);
+            *self = Workers::new(batches, processes).ok().flatten().map_or(Self::Sequential, Self::SideBySide);
         }
     }
 }
@@ -50,13 +51,15 @@ pub(super) struct Workers {
 impl Workers {
     /// Makes groups for steps of `batches` batches, from the cores of rayon's current pool: as many as there are
     /// batches and cores, and as the memory allows. Call it after a step: it assumes that every group needs as much
-    /// memory as this process holds now, which is more than a batch needs. `None` if there would be a single group.
+    /// memory as this process holds now, which is more than a batch needs. What is available is divided among the `processes`.
+    /// `None` if there would be a single group.
     ///
     /// # Errors
     /// When the system gives no more threads.
-    pub fn new(batches: usize) -> Result<Option<Self>, ThreadPoolBuildError> {
+    pub fn new(batches: usize, processes: usize) -> Result<Option<Self>, ThreadPoolBuildError> {
         let cores = rayon::current_num_threads();
-        let groups = batches.min(cores).min(groups_in_memory(resident_memory_bytes(), available_memory_bytes()));
+        let available = available_memory_bytes().map(|bytes| bytes / processes.max(1) as u64);
+        let groups = batches.min(cores).min(groups_in_memory(resident_memory_bytes(), available));
         if groups < 2 {
             return Ok(None);
         }
@@ -117,7 +120,7 @@ mod tests {
 
     fn workers(cores: usize, batches: usize) -> Option<Workers> {
         let pool = ThreadPoolBuilder::new().num_threads(cores).build().expect("threads");
-        pool.install(|| Workers::new(batches)).expect("threads")
+        pool.install(|| Workers::new(batches, 1)).expect("threads")
     }
 
     #[test]
