@@ -42,6 +42,20 @@ fn a_folder_is_transcribed_though_one_file_cannot_be_read() {
     assert!(table.starts_with("start\tend\ttext\n0\t"), "{table}");
 }
 
+#[test]
+fn what_was_read_of_a_recording_that_is_cut_short_is_written() {
+    let place = place();
+    let clip = undertone::data::audio::load(&place.path("in/b.mp3")).expect("a clip");
+    undertone::data::audio::write_wav(&place.path("whole.wav"), &clip).expect("written");
+    let whole = place.run(&["transcribe", "whole.wav"]).succeeded().stdout;
+    let bytes = std::fs::read(place.path("whole.wav")).expect("read");
+    std::fs::write(place.path("cut.wav"), &bytes[..bytes.len() * 3 / 4]).expect("written");
+    let cut = place.run(&["transcribe", "cut.wav"]);
+    let begin: String = whole.chars().take(4).collect();
+    assert!(cut.status == Some(2) && cut.stdout.starts_with(&begin) && cut.stdout.len() < whole.len(), "{cut:?}");
+    assert!(cut.stderr.contains("cut short") && cut.stderr.contains("transcribed up to"), "{cut:?}");
+}
+
 /// A band: clips of ebook2cw at their pitches, with their start in seconds and their level, in white noise.
 fn band(clips: &[(&str, f32, f32)]) -> Vec<f32> {
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw");
@@ -107,7 +121,8 @@ fn what_cannot_be_done_is_refused_before_anything_is_read() {
     for (args, culprits) in [
         (&["--format", "srt", "in"][..], &["srt", "--output-dir"][..]),
         (&["--output-dir", "out", "in/b.mp3", "b.wav"], &["in/b.mp3", "b.wav", "same output"]),
-        (&["--words", "in/b.mp3"], &["`cw`", "words"]),
+        (&["--words", "--format", "json", "in/b.mp3"], &["`cw`", "words"]),
+        (&["--words", "in/b.mp3"], &["--words", "json"]),
         (&["--segmentation", "pauses", "in/b.mp3"], &["`cw`", "--segmentation"]),
         (&["--seed", "3", "in/b.mp3"], &["`cw`", "seed"]),
         (&["--segmentation", "timestamps", "in/b.mp3"], &["`cw`", "timestamps"]),

@@ -149,8 +149,8 @@ impl Labelling<'_> {
             return Ok(());
         }
         self.transcriber.recordings(&stored, |update| {
-            if let Update::Done { recording, transcript } = update {
-                let text = transcript.map(|transcript| transcript.text(0.0)).map_err(|error| error.to_string());
+            if let Update::Done { recording, transcript, error } = update {
+                let text = error.map_or_else(|| Ok(transcript.text(0.0)), |error| Err(error.to_string()));
                 texts.insert(indices[recording], text);
                 progress.step();
             }

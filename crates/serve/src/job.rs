@@ -167,7 +167,8 @@ impl Job<'_> {
             Update::Segments { segments, reached, .. } => {
                 self.send(Event::Segments(segments, reached as f64 / f64::from(SAMPLE_RATE)))
             }
-            Update::Done { transcript, .. } => self.send(Event::Transcript(Box::new(transcript?))),
+            Update::Done { error: Some(error), .. } => Err(error.into()),
+            Update::Done { transcript, .. } => self.send(Event::Transcript(Box::new(transcript))),
         })
     }
 

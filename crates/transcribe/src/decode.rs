@@ -29,12 +29,13 @@ impl Transcriber {
         prompts.iter().enumerate().for_each(|(row, prompt)| by_length.entry(prompt.len()).or_default().push(row));
         let temperatures = &self.options.temperatures;
         let first = temperatures.first().copied().unwrap_or(0.0);
-        for rows in by_length.into_values() {
-            for (row, found) in rows.iter().zip(self.decode_rows(states, prompts, &rows, first, timestamps)) {
+        // One by one, so that what is drawn does not depend on the windows beside it.
+        let together = if first > 0.0 { 1 } else { prompts.len() };
+        for rows in by_length.values().flat_map(|rows| rows.chunks(together.max(1))) {
+            for (row, found) in rows.iter().zip(self.decode_rows(states, prompts, rows, first, timestamps)) {
                 decoded[*row] = Some(found);
             }
         }
-        // One by one, so that what is drawn does not depend on the windows beside it.
         for temperature in temperatures.iter().skip(1) {
             for (row, found) in decoded.iter_mut().enumerate() {
                 if found.as_ref().is_some_and(|found| self.is_bad(found)) {
@@ -79,15 +80,20 @@ impl Transcriber {
         if self.reader().is_some() {
             return own;
         }
-        let begin = tokenizer.timestamp_begin();
-        let suppress = own.suppress.into_iter().filter(|token| !timestamps || *token < begin).collect();
+        let times = tokenizer.times();
+        let (begin, mut suppress) = (times.start, own.suppress);
+        if timestamps {
+            suppress.retain(|token| !times.contains(token));
+            // Words that somebody has added to the vocabulary come after the times, and would be taken for later ones.
+            suppress.extend(times.end..self.whisper.config.vocab_size as u32);
+        }
         let no_speech = tokenizer.no_speech().map(|token| {
             let position = prompt.iter().position(|id| *id == tokenizer.start()).unwrap_or_default();
             NoSpeech { token, position }
         });
         GenerateOptions {
             suppress,
-            max_length: own.max_length.min(prompt.len() + self.most_tokens()),
+            max_length: self.max_length(prompt, own.max_length, timestamps),
             beams: self.options.beams.unwrap_or(own.beams),
             patience: Some(self.options.patience),
             length_penalty: self.options.length_penalty.unwrap_or(own.length_penalty),
@@ -98,6 +104,16 @@ impl Transcriber {
             no_speech,
             ..own
         }
+    }
+
+    /// Maximum number of tokens with the prompt. `own` is the model's limit, which counts start, language and task, and neither context
+    /// nor prefix, as transformers' does. A window with timestamps has at most half of the positions, as in openai-whisper: the next
+    /// one goes on where it ends. Without them, what is not written is lost.
+    fn max_length(&self, prompt: &[u32], own: usize, timestamps: bool) -> usize {
+        let plain = self.start(None, None).map_or(prompt.len(), |start| start.len());
+        let half = if timestamps { prompt.len() + self.most_tokens() } else { usize::MAX };
+        let positions = self.whisper.config.max_target_positions;
+        own.saturating_add(prompt.len().saturating_sub(plain)).min(half).min(positions)
     }
 
     /// Whether another temperature is tried: the text repeats itself or is improbable, but for a window without speech.
@@ -124,7 +140,7 @@ impl Transcriber {
 
     /// Returns the tokens of text: none that control, no timestamps.
     pub(crate) fn text_tokens(&self, tokens: &[u32]) -> Vec<u32> {
-        let begin = self.whisper.tokenizer.timestamp_begin();
-        tokens.iter().copied().filter(|token| *token < begin).collect()
+        let times = self.whisper.tokenizer.times();
+        tokens.iter().copied().filter(|token| !times.contains(token)).collect()
     }
 }

@@ -19,28 +19,35 @@ impl PromptParts {
     pub fn new(whisper: &PretrainedWhisper, options: &TranscribeOptions) -> Result<Self, TranscribeError> {
         // Half of the positions are for the text, and one token starts the context.
         let room = (whisper.config.max_target_positions / 2).saturating_sub(1);
-        let tokens = |text: &Option<String>, option| -> Result<Vec<u32>, TranscribeError> {
+        let tokens = |text: &Option<String>| -> Result<Vec<u32>, TranscribeError> {
             let Some(text) = text.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
                 return Ok(Vec::new());
             };
-            let tokens = whisper.tokenizer.encode(&format!(" {text}"))?;
-            if tokens.len() > room {
-                return Err(TranscribeError::LongPrompt { option, tokens: tokens.len(), room });
-            }
-            Ok(tokens)
+            Ok(whisper.tokenizer.encode(&format!(" {text}"))?)
         };
-        let parts = Self {
-            initial: tokens(&options.initial_prompt, "initial prompt")?,
-            hotwords: tokens(&options.hotwords, "hotwords")?,
-            prefix: tokens(&options.prefix, "prefix")?,
+        let fits = |option, tokens: usize, room: usize| match tokens > room {
+            true => Err(TranscribeError::LongPrompt { option, tokens, room }),
+            false => Ok(()),
         };
-        let together = parts.initial.len() + parts.hotwords.len();
-        if together > room {
-            return Err(TranscribeError::LongPrompt { option: "initial prompt with hotwords", tokens: together, room });
+        let (mut initial, hotwords) = (tokens(&options.initial_prompt)?, tokens(&options.hotwords)?);
+        let prefix = tokens(&options.prefix)?;
+        fits("list of hotwords", hotwords.len(), room)?;
+        fits("prefix", prefix.len(), room)?;
+        // Context is cut at its beginning, like the text of earlier windows.
+        let cut = initial.len().saturating_sub(room - hotwords.len());
+        if cut > 0 {
+            tracing::warn!(
+                "the initial prompt is too long for the model's context: its first {cut} tokens are left out"
+            );
+            initial.drain(..cut);
         }
-        if together > 0 {
+        let parts = Self { initial, hotwords, prefix };
+        if !(parts.initial.is_empty() && parts.hotwords.is_empty()) {
             whisper.tokenizer.start_of_previous()?;
         }
+        // A quarter of the positions is for what comes after all of them.
+        let all = parts.initial.len() + parts.hotwords.len() + parts.prefix.len();
+        fits("initial prompt with hotwords and prefix", all, whisper.config.max_target_positions / 4 * 3)?;
         Ok(parts)
     }
 }

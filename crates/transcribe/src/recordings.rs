@@ -6,6 +6,7 @@ use crate::transcriber::{Transcriber, Waiting};
 use crate::transcript::{DetectedLanguage, Segment, Transcript};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use undertone_data::audio::{AudioError, Stored};
 
@@ -25,15 +26,17 @@ pub enum Update {
     Done {
         /// Index of the recording.
         recording: usize,
-        /// Its transcript.
-        transcript: Result<Transcript, TranscribeError>,
+        /// Its transcript, up to where it could be read.
+        transcript: Transcript,
+        /// Why no more of it could be read.
+        error: Option<TranscribeError>,
     },
 }
 
 /// What the reading thread sends.
 enum Read {
     Piece(Box<Waiting>),
-    End { recording: usize, samples: Result<usize, AudioError> },
+    End { recording: usize, samples: usize, error: Option<AudioError> },
 }
 
 /// Recording whose pieces are being decoded.
@@ -44,11 +47,12 @@ struct Open {
     language: Option<Option<DetectedLanguage>>,
     /// Number of pieces that wait in the batch.
     waiting: usize,
-    end: Option<Result<usize, AudioError>>,
+    /// Number of samples, and why no more could be read.
+    end: Option<(usize, Option<AudioError>)>,
 }
 
 impl Transcriber {
-    /// Transcribes recordings, and calls `on` with news. An error of one recording ends it and none of the others. No more
+    /// Transcribes recordings, and calls `on` with news. An error of one recording ends it where it is, and none of the others. No more
     /// of a recording is in memory than a few windows, unless the model or the options need all of it to divide it.
     ///
     /// # Errors
@@ -74,20 +78,25 @@ impl Transcriber {
         stored: &Stored,
         on: &mut impl FnMut(Update) -> Result<(), E>,
     ) -> Result<(), E> {
-        let failed = RefCell::new(None);
-        let transcript = stored.stream().map_err(TranscribeError::from).and_then(|mut stream| {
-            let mut tell = |segments: &[Segment], reached| {
-                let update = Update::Segments { recording, segments: segments.to_vec(), reached };
-                let mut failed = failed.borrow_mut();
-                *failed = failed.take().or_else(|| on(update).err());
-            };
-            // It ends where nobody listens any more.
-            let read = || if failed.borrow().is_some() { Ok(None) } else { stream.next().transpose() };
-            Ok(self.sequential(read, &mut tell)?)
-        });
+        let (failed, mut unread) = (RefCell::new(None), None);
+        let mut tell = |segments: &[Segment], reached| {
+            let update = Update::Segments { recording, segments: segments.to_vec(), reached };
+            let mut failed = failed.borrow_mut();
+            *failed = failed.take().or_else(|| on(update).err());
+        };
+        let mut stream = stored.stream().map_err(|error| unread = Some(error)).ok();
+        // It ends where nobody listens any more, and where no more can be read.
+        let read = || {
+            let block = stream.as_mut().filter(|_| failed.borrow().is_none()).and_then(Iterator::next);
+            Ok::<_, Infallible>(block.transpose().unwrap_or_else(|error| {
+                unread = Some(error);
+                None
+            }))
+        };
+        let Ok(transcript) = self.sequential(read, &mut tell);
         match failed.into_inner() {
             Some(error) => Err(error),
-            None => on(Update::Done { recording, transcript }),
+            None => on(Update::Done { recording, transcript, error: unread.map(TranscribeError::from) }),
         }
     }
 
@@ -101,22 +110,25 @@ impl Transcriber {
                 let waiting = Waiting { recording, first, piece, language, states: None };
                 sender.send(Read::Piece(Box::new(waiting))).is_ok()
             };
-            let mut divide = || -> Result<Option<usize>, AudioError> {
-                let (mut stream, mut divider, mut samples) = (stored.stream()?, self.divider(), 0);
+            let (mut divider, mut samples) = (self.divider(), 0);
+            // False where nobody listens any more.
+            let mut divide = || -> Result<bool, AudioError> {
+                let mut stream = stored.stream()?;
                 while let Some(block) = stream.next().transpose()? {
                     samples += block.len();
                     if !divider.push(&block).into_iter().all(&mut send) {
-                        return Ok(None);
+                        return Ok(false);
                     }
                 }
-                Ok(divider.finish().into_iter().all(&mut send).then_some(samples))
+                Ok(true)
             };
-            let samples = match divide() {
-                Ok(None) => return,
-                Ok(Some(samples)) => Ok(samples),
-                Err(error) => Err(error),
+            let error = match divide() {
+                Ok(true) => None,
+                Ok(false) => return,
+                Err(error) => Some(error),
             };
-            if sender.send(Read::End { recording, samples }).is_err() {
+            let is_heard = divider.finish().into_iter().all(&mut send);
+            if !is_heard || sender.send(Read::End { recording, samples, error }).is_err() {
                 return;
             }
         }
@@ -140,7 +152,7 @@ impl Transcriber {
                     batch.push(Waiting { language, ..*waiting });
                     self.encode_ahead(&mut batch);
                 }
-                Read::End { samples, .. } => last.end = Some(samples),
+                Read::End { samples, error, .. } => last.end = Some((samples, error)),
             }
             if batch.len() == self.options.batch_size {
                 self.decode_batch(&mut batch, &mut open, on)?;
@@ -178,15 +190,10 @@ impl Transcriber {
     fn close<E>(open: &mut VecDeque<Open>, on: &mut impl FnMut(Update) -> Result<(), E>) -> Result<(), E> {
         while open.front().is_some_and(|first| first.waiting == 0 && first.end.is_some()) {
             let Some(Open { recording, mut transcript, language, end, .. }) = open.pop_front() else { continue };
-            let transcript = match end {
-                Some(Err(error)) => Err(error.into()),
-                end => {
-                    transcript.samples = end.and_then(Result::ok).unwrap_or_default();
-                    transcript.language = language.flatten();
-                    Ok(transcript)
-                }
-            };
-            on(Update::Done { recording, transcript })?;
+            let (samples, error) = end.unwrap_or_default();
+            transcript.samples = samples;
+            transcript.language = language.flatten();
+            on(Update::Done { recording, transcript, error: error.map(TranscribeError::from) })?;
         }
         Ok(())
     }

@@ -176,8 +176,8 @@ impl Transcriber {
         seek: usize,
         last_word_end: f64,
     ) {
-        let begin = self.whisper.tokenizer.timestamp_begin();
-        let is_text = |index: &usize| decoded.generated.tokens[*index] < begin;
+        let times = self.whisper.tokenizer.times();
+        let is_text = |index: &usize| !times.contains(&decoded.generated.tokens[*index]);
         let kept: Vec<usize> = parts.iter().flat_map(|part| part.tokens.clone().filter(is_text)).collect();
         let text = WindowText {
             prompt,

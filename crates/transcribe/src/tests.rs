@@ -1,11 +1,12 @@
 //! Tests of the transcriber with the bundled model and with untrained ones.
 
 use crate::decoded::mean_log;
-use crate::{Language, Segmentation, TranscribeError, TranscribeOptions, Transcriber, Window};
+use crate::{Language, Segmentation, TranscribeError, TranscribeOptions, Transcriber, Update, Window};
 use burn::module::Module;
 use burn::tensor::Device;
 use std::path::Path;
 use undertone_cw::{CwConfig, CwFarnsworth, CwHand, CwSynth, CwText};
+use undertone_data::audio::Stored;
 use undertone_model::whisper::{
     BUNDLED, GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer, bundled as files,
 };
@@ -174,8 +175,16 @@ fn options_that_a_model_cannot_follow_are_refused() {
     let error = refused(TranscribeOptions::plain(Some("xx"), None));
     assert!(error.contains("<|xx|>"), "{error}");
     let long = Some("one two three, four five. ".repeat(9));
-    let error = refused(TranscribeOptions { initial_prompt: long, ..TranscribeOptions::default() });
-    assert!(error.contains("initial prompt") && error.contains("19"), "{error}");
+    let error = refused(TranscribeOptions { hotwords: long.clone(), ..TranscribeOptions::default() });
+    assert!(error.contains("hotwords") && error.contains("19"), "{error}");
+    // Letters that no other token has: 14, and a space.
+    let [prompt, prefix] = ["one two three", "bcdgjklmpqsxyz"].map(|text| Some(text.to_owned()));
+    let both = TranscribeOptions { initial_prompt: long.clone(), prefix, ..TranscribeOptions::default() };
+    let error = refused(both.clone());
+    assert!(error.contains("prefix") && error.contains("30"), "{error}");
+    assert!(transcriber(TranscribeOptions { initial_prompt: prompt, ..both.clone() }).is_ok());
+    let cut = transcriber(TranscribeOptions { prefix: None, ..both }).expect("ready");
+    assert_eq!(cut.parts.initial.len(), 19, "the end of a long prompt is its context");
     let error = refused(TranscribeOptions { temperatures: Vec::new(), ..TranscribeOptions::default() });
     assert!(error.contains("temperatures"), "{error}");
     let mut english = untrained();
@@ -192,10 +201,63 @@ fn options_that_a_model_cannot_follow_are_refused() {
 }
 
 #[test]
+fn a_window_has_as_many_tokens_as_the_decoder_has_positions() {
+    let of = |segmentation, change: &dyn Fn(&mut PretrainedWhisper, &mut TranscribeOptions)| {
+        let mut whisper = untrained();
+        let mut options = TranscribeOptions { segmentation, ..TranscribeOptions::plain(Some("en"), None) };
+        change(&mut whisper, &mut options);
+        let transcriber = Transcriber::new(whisper, &Device::flex(), options).expect("ready");
+        transcriber.transcript(&noise(32_000)).segments.iter().map(|segment| segment.tokens.len()).max()
+    };
+    // 40 positions, of which 4 are the prompt's. An untrained model does not end.
+    assert_eq!(of(Segmentation::Pauses, &|_, _| ()), Some(36));
+    let text = || Some("one two three".to_owned());
+    let context = of(Segmentation::Pauses, &|_, options| options.initial_prompt = text()).expect("a segment");
+    assert!((20..36).contains(&context), "{context}");
+    // The limit of a model counts its plain prompt, and no context.
+    let limit = |whisper: &mut PretrainedWhisper| whisper.generation.max_length = Some(14);
+    assert_eq!(of(Segmentation::Pauses, &|whisper, _| limit(whisper)), Some(10));
+    let limited = of(Segmentation::Pauses, &|whisper, options| {
+        limit(whisper);
+        options.initial_prompt = text();
+    });
+    assert_eq!(limited, Some(10));
+    // The pass that times words also reads the end.
+    let words = of(Segmentation::Pauses, &|_, options| {
+        options.words = true;
+        options.prefix = text();
+    });
+    assert!(words.is_some_and(|tokens| tokens > 0));
+}
+
+#[test]
+fn what_can_be_read_of_a_damaged_recording_is_transcribed() {
+    let clip = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../exchange/src/verify/clips/jfk.flac");
+    let whole = std::fs::read(clip).expect("read");
+    let stored = |bytes: &[u8]| Stored::memory("held".into(), std::sync::Arc::new(bytes.to_vec()));
+    let recordings = [stored(&whole[..whole.len() * 3 / 4]), stored(&whole), stored(b"no audio")];
+    for segmentation in [Segmentation::Pauses, Segmentation::Timestamps] {
+        let options = TranscribeOptions { segmentation, ..TranscribeOptions::plain(Some("en"), None) };
+        let mut done = Vec::new();
+        let told = transcriber(options).expect("ready").recordings(&recordings, |update| {
+            if let Update::Done { recording, transcript, error } = update {
+                done.push((recording, transcript.seconds(), transcript.segments.len(), error.map(|e| e.to_string())));
+            }
+            Ok::<_, std::convert::Infallible>(())
+        });
+        assert!(told.is_ok());
+        let [cut, whole, other] = &done[..] else { panic!("{done:?}") };
+        assert!(cut.1 > 7.0 && cut.1 < 9.0 && cut.2 > 2 && cut.3.is_some(), "{segmentation:?}: {cut:?}");
+        assert!((whole.1 - 11.0).abs() < 0.01 && whole.2 > cut.2 && whole.3.is_none(), "{segmentation:?}: {whole:?}");
+        assert!(other.2 == 0 && other.3.is_some(), "{segmentation:?}: {other:?}");
+    }
+}
+
+#[test]
 fn what_is_drawn_depends_on_the_seed_alone() {
-    let of = |seed, batch_size| {
+    let of = |seed, batch_size, temperatures: &[f64]| {
         let options = TranscribeOptions {
-            temperatures: vec![0.0, 0.9],
+            temperatures: temperatures.to_vec(),
             logprob_threshold: Some(0.0),
             no_speech_threshold: None,
             segmentation: Segmentation::Pauses,
@@ -207,8 +269,10 @@ fn what_is_drawn_depends_on_the_seed_alone() {
         assert!(transcript.segments.iter().all(|segment| segment.temperature == 0.9));
         transcript.text(0.0)
     };
-    assert_eq!(of(1, 1), of(1, 4));
-    assert_ne!(of(1, 4), of(2, 4));
+    for temperatures in [&[0.0, 0.9][..], &[0.9]] {
+        assert_eq!(of(1, 1, temperatures), of(1, 4, temperatures));
+        assert_ne!(of(1, 4, temperatures), of(2, 4, temperatures));
+    }
 }
 
 #[test]

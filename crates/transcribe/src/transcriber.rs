@@ -51,6 +51,9 @@ pub(crate) struct Waiting {
 /// Number of pieces whose encoder's states are computed before their batch is complete.
 const ENCODED_TOGETHER: usize = 4;
 
+/// Samples of a recording that are divided at a time: a minute.
+const BLOCK: usize = 60 * SAMPLE_RATE as usize;
+
 impl Transcriber {
     /// Returns a transcriber with a model that is loaded.
     ///
@@ -178,7 +181,8 @@ impl Transcriber {
 
     fn divided(&self, audio: &[f32]) -> Vec<AudioPiece> {
         let mut divider = self.divider();
-        let mut pieces = divider.push(audio);
+        // In blocks, because the network that finds speech holds its features of all that it is given at once.
+        let mut pieces: Vec<AudioPiece> = audio.chunks(BLOCK).flat_map(|block| divider.push(block)).collect();
         pieces.extend(divider.finish());
         pieces
     }
@@ -200,14 +204,21 @@ impl Transcriber {
 
     /// Transcribes a piece of audio.
     pub(crate) fn segment(&self, audio: &[f32], samples: Range<usize>, begins_word: bool) -> Segment {
+        self.segment_in(audio, samples, begins_word, self.known_language()).1
+    }
+
+    /// Transcribes a piece of audio in a language, which is detected if it is unknown. Returns it with the segment.
+    pub(crate) fn segment_in(
+        &self,
+        audio: &[f32],
+        samples: Range<usize>,
+        begins_word: bool,
+        language: Option<Option<DetectedLanguage>>,
+    ) -> (Option<DetectedLanguage>, Segment) {
         let piece = AudioPiece::read(&self.reading, audio, Piece { samples: samples.clone(), begins_word });
-        let language = self.known_language();
-        let decoded = self.windows(vec![Waiting { recording: 0, first: true, piece, language, states: None }], None);
-        decoded.into_iter().find_map(|(_, segment)| segment).unwrap_or(Segment {
-            samples,
-            begins_word,
-            ..Segment::default()
-        })
+        let waiting = Waiting { recording: 0, first: true, piece, language, states: None };
+        let (language, segment) = self.windows(vec![waiting], None).pop().unwrap_or_default();
+        (language, segment.unwrap_or(Segment { samples, begins_word, ..Segment::default() }))
     }
 
     /// Decodes pieces together. Returns each one's language, and its segment unless it has no speech.
@@ -346,11 +357,11 @@ impl Transcriber {
     /// Returns the characters of tokens, each with the probability of the token that completes it, without surrounding
     /// spaces.
     pub(crate) fn characters(&self, tokens: &[u32], log_probs: &[f32]) -> Vec<(char, f32)> {
-        let begin = self.whisper.tokenizer.timestamp_begin();
+        let times = self.whisper.tokenizer.times();
         let (tokens, probabilities): (Vec<u32>, Vec<f32>) = tokens
             .iter()
             .zip(log_probs)
-            .filter(|(token, _)| **token < begin)
+            .filter(|(token, _)| !times.contains(*token))
             .map(|(token, log_prob)| (*token, log_prob.exp()))
             .unzip();
         let text = self.whisper.tokenizer.decode(&tokens);

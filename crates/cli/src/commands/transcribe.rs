@@ -37,6 +37,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.rate.is_some() && !live {
         return Err(Failure::BadInput("audio files say their rate themselves: leave out --rate, or read `-`".into()));
     }
+    if args.words && !args.format.has_words() && !args.decoding.is_sequential() {
+        return Err(Failure::BadInput(
+            "--words is for formats with the times of words: give `--format json`, `jsonl`, `srt` or `vtt`".into(),
+        ));
+    }
     args.decoding.validate(live)?;
     if args.all {
         stations::validate(args, live)?;
@@ -143,22 +148,32 @@ impl<'a> Job<'a> {
                 let lines = segments.iter().filter(|_| comes).map(|segment| self.timed(recording, segment));
                 lines.collect::<Vec<_>>().into_iter().try_for_each(|line| self.bar.hidden(|| say!("{line}")))
             }
-            Update::Done { recording, transcript: Ok(transcript) } => {
+            Update::Done { recording, transcript, error } => {
                 self.bar.done(transcript.seconds());
-                self.write(recording, &transcript)?;
-                self.seconds += transcript.seconds();
-                self.report(recording, &transcript);
-                Ok(())
-            }
-            Update::Done { transcript: Err(error), .. } => {
-                let error = error.to_string();
-                if self.recordings.len() > 1 {
-                    self.bar.hidden(|| note!("error: {error}"));
+                // What could be read of a damaged recording is written, too.
+                if error.is_none() || !transcript.segments.is_empty() {
+                    self.write(recording, &transcript)?;
+                    self.seconds += transcript.seconds();
+                    self.report(recording, &transcript);
                 }
-                self.failures.push(error);
+                if let Some(error) = error {
+                    self.fail(&transcript, &error.to_string());
+                }
                 Ok(())
             }
         }
+    }
+
+    /// Notes why a recording was not transcribed, or not to its end.
+    fn fail(&mut self, transcript: &Transcript, error: &str) {
+        let error = match transcript.segments.is_empty() {
+            true => error.to_owned(),
+            false => format!("{error} (transcribed up to {:.1} s)", transcript.seconds()),
+        };
+        if self.recordings.len() > 1 {
+            self.bar.hidden(|| note!("error: {error}"));
+        }
+        self.failures.push(error);
     }
 
     fn timed(&self, recording: usize, segment: &Segment) -> String {

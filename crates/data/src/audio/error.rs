@@ -87,7 +87,7 @@ pub enum AudioError {
     },
     /// The file contains far more audio than its header declares.
     #[error(
-        "{path}: holds far more than the {promised:.2} s that its header promises, so the file is not what it says; write it again"
+        "{path}: holds far more than the {promised:.2} s that its header promises, so the file is not what it says (or two files were put together); write it again, with ffmpeg for example"
     )]
     MoreThanPromised {
         /// The file.

@@ -24,6 +24,10 @@ use super::{AudioError, Stored};
 /// Vorbis needs one packet (at most 8192 samples); MP3 may refer to 511 bytes back, which is half a second at 8 kbit/s.
 const PREROLL: f64 = 1.0;
 
+/// Most packets of padding at the end of an MP3: a tag has room for 4095 samples, and a packet has at least 576. What has more goes on
+/// after the length in its tag, as two files do that were put together.
+const MOST_PADDING: usize = 8;
+
 /// An open file, its one audio track and the decoder for it.
 pub(super) struct Source<'a> {
     pub path: &'a Path,
@@ -46,6 +50,8 @@ pub(super) struct Source<'a> {
     seeks: bool,
     /// Whether samples are stored as floats, which have no maximum.
     pub is_float: bool,
+    /// Packets in a row of which nothing is kept, because the tag of the MP3 counts them as padding; `None` in other formats.
+    padding: Option<usize>,
     /// Whether the decoder drops the samples that packets mark as the encoder's delay and padding.
     pub trims: bool,
     interleaved: Vec<f32>,
@@ -95,6 +101,7 @@ impl<'a> Source<'a> {
         let promised = promised.filter(|_| !untold).map(|promised| promised.saturating_sub(delay));
         let is_float = [CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE].contains(&codec.codec);
         let in_blocks = [CODEC_ID_ADPCM_MS, CODEC_ID_ADPCM_IMA_WAV].contains(&codec.codec);
+        let padding = (format == "mp3" && !guessed).then_some(0);
         let (track, exact, trims) = (track.id, matches!(format, "wave" | "flac"), !guessed);
         let interleaved = Vec::new();
         let seeks = !in_blocks && per_tick.is_none();
@@ -111,6 +118,7 @@ impl<'a> Source<'a> {
             exact,
             seeks,
             is_float,
+            padding,
             trims,
             interleaved,
         })
@@ -191,6 +199,15 @@ impl<'a> Source<'a> {
     pub fn decode_packet(&mut self, reached: u64, samples: &mut Vec<f32>) -> Result<bool, AudioError> {
         samples.clear();
         let Some(packet) = self.next_packet(reached)? else { return Ok(false) };
+        if let Some(padding) = &mut self.padding {
+            // Symphonia marks all of it as trimmed, and leaves its duration as it is.
+            let is_padding = packet.trim_end.get() > 0 && packet.trim_end >= packet.dur;
+            *padding = if is_padding { *padding + 1 } else { 0 };
+            if *padding > MOST_PADDING {
+                let promised = self.promised.unwrap_or(reached) as f64 / f64::from(self.rate);
+                return Err(AudioError::MoreThanPromised { path: self.path.into(), promised });
+            }
+        }
         match self.decoder.decode(&packet) {
             Ok(buffer) => {
                 mix_down(&buffer, &mut self.interleaved, samples);

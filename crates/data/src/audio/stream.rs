@@ -8,6 +8,8 @@ pub struct AudioStream<'a> {
     stored: &'a Stored,
     /// None after the last block.
     decoding: Option<Decoding<'a>>,
+    /// Error after the last block.
+    failed: Option<AudioError>,
 }
 
 /// Length of a block, in seconds, except for the last one. A block may be longer, for a packet is decoded as a whole.
@@ -20,22 +22,33 @@ impl Stored {
     /// If the audio is missing, empty, or not audio.
     pub fn stream(&self) -> Result<AudioStream<'_>, AudioError> {
         let decoding = caught(self, || Decoding::begin(self, 0.0, None, f64::INFINITY))?;
-        Ok(AudioStream { stored: self, decoding: Some(decoding) })
+        Ok(AudioStream { stored: self, decoding: Some(decoding), failed: None })
     }
 }
 
 impl AudioStream<'_> {
     /// Returns the next block, about a second; `None` at the end.
     fn block(&mut self) -> Result<Option<Vec<f32>>, AudioError> {
-        let Some(mut decoding) = self.decoding.take() else { return Ok(None) };
+        let Some(mut decoding) = self.decoding.take() else { return self.failed.take().map_or(Ok(None), Err) };
         let least = (BLOCK * f64::from(SAMPLE_RATE)) as usize;
         let mut block = Vec::new();
         while block.len() < least {
-            if !caught(self.stored, || decoding.step())? {
-                block.extend(caught(self.stored, || decoding.finish())?.samples);
-                return Ok(Some(block).filter(|block| !block.is_empty()));
+            match caught(self.stored, || decoding.step()) {
+                Ok(true) => block.append(&mut decoding.drain()),
+                Ok(false) => {
+                    block.extend(caught(self.stored, || decoding.finish())?.samples);
+                    return Ok(Some(block).filter(|block| !block.is_empty()));
+                }
+                // What was decoded before comes first.
+                Err(error) => {
+                    block.extend(caught(self.stored, || decoding.finish()).map_or(Vec::new(), |rest| rest.samples));
+                    if block.is_empty() {
+                        return Err(error);
+                    }
+                    self.failed = Some(error);
+                    return Ok(Some(block));
+                }
             }
-            block.append(&mut decoding.drain());
         }
         self.decoding = Some(decoding);
         Ok(Some(block))

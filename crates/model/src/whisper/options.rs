@@ -27,10 +27,6 @@ pub enum PositionEmbeddings {
 
 /// Keys of the options.
 pub(super) const OPTIONS: [&str; 6] = [
-    "embedding_size",
-    "encoder_block",
-    "conv_kernel_size",
-    "position_embeddings_type",
-    "encoder_key_value_heads",
+    "embedding_size", "encoder_block", "conv_kernel_size", "position_embeddings_type", "encoder_key_value_heads",
     "decoder_key_value_heads",
 ];

@@ -286,7 +286,10 @@ impl Recordings {
             if longest.as_ref().is_none_or(|(ids, _)| found.0.len() > ids.len()) {
                 longest = Some(found);
             }
-            let length = self.seconds(index).map(|seconds| (seconds * f64::from(SAMPLE_RATE)).ceil() as usize);
+            // Augmentation makes some longer; without it `stretch` is 0.
+            let stretch = self.treatment.stretch.max(1.0);
+            let length =
+                self.seconds(index).map(|seconds| (seconds * stretch * f64::from(SAMPLE_RATE)).ceil() as usize);
             audio = audio.max(length.unwrap_or(self.treatment.window).min(self.treatment.window));
         }
         let (tokens, prompt) = longest.ok_or("there are no samples")?;

@@ -1,6 +1,7 @@
 //! Live transcription of speech.
 
 use crate::transcriber::Transcriber;
+use crate::transcript::DetectedLanguage;
 use crate::vad::SpeechFinder;
 use std::ops::Range;
 
@@ -11,18 +12,21 @@ pub struct LiveSpeech<'a> {
     /// Samples of the recording from `offset` on.
     audio: Vec<f32>,
     offset: usize,
+    /// Language of the first stretch, once there is one: the others are in it, too.
+    language: Option<Option<DetectedLanguage>>,
     least_confidence: f32,
 }
 
 impl<'a> LiveSpeech<'a> {
     pub fn new(transcriber: &'a Transcriber, least_confidence: f32) -> Self {
         let finder = SpeechFinder::new(transcriber.vad(), transcriber.options().vad.clone(), transcriber.window());
-        Self { transcriber, finder, audio: Vec::new(), offset: 0, least_confidence }
+        let language = transcriber.known_language();
+        Self { transcriber, finder, audio: Vec::new(), offset: 0, language, least_confidence }
     }
 
     pub fn push(&mut self, samples: &[f32]) -> String {
         self.audio.extend_from_slice(samples);
-        let text = self.finder.push(samples).into_iter().map(|stretch| self.text(stretch.samples)).collect();
+        let text = self.finder.push(samples).into_iter().map(|stretch| self.settled(stretch.samples)).collect();
         let passed = self.finder.needed_from().saturating_sub(self.offset).min(self.audio.len());
         self.audio.drain(..passed);
         self.offset += passed;
@@ -32,18 +36,32 @@ impl<'a> LiveSpeech<'a> {
     pub fn partial(&self) -> String {
         let end = self.offset + self.audio.len();
         let start = self.finder.needed_from().max(end.saturating_sub(self.transcriber.window()));
-        if self.finder.is_open() { self.text(start..end) } else { String::new() }
+        if self.finder.is_open() { self.text(start..end).1 } else { String::new() }
     }
 
     pub fn finish(mut self) -> String {
-        self.finder.finish().into_iter().map(|stretch| self.text(stretch.samples)).collect()
+        self.finder.finish().into_iter().map(|stretch| self.settled(stretch.samples)).collect()
     }
 
-    fn text(&self, stretch: Range<usize>) -> String {
+    /// Returns the text of a stretch that is over, and keeps its language.
+    fn settled(&mut self, stretch: Range<usize>) -> String {
+        let (language, text) = self.text(stretch);
+        // A noise that was taken for speech has no language.
+        if self.language.is_none() && !text.is_empty() {
+            if let Some(DetectedLanguage { code, probability: Some(probability) }) = &language {
+                tracing::info!("the language is `{code}` ({probability:.2})");
+            }
+            self.language = Some(language);
+        }
+        text
+    }
+
+    fn text(&self, stretch: Range<usize>) -> (Option<DetectedLanguage>, String) {
         let kept = self.offset + self.audio.len();
         let own = stretch.start - self.offset..stretch.end.min(kept) - self.offset;
-        let text = self.transcriber.segment(&self.audio, own, true).text(self.least_confidence);
-        if text.is_empty() { text } else { format!(" {text}") }
+        let (language, segment) = self.transcriber.segment_in(&self.audio, own, true, self.language.clone());
+        let text = segment.text(self.least_confidence);
+        (language, if text.is_empty() { text } else { format!(" {text}") })
     }
 }
 

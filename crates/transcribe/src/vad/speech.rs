@@ -161,7 +161,7 @@ impl<'a> SpeechFinder<'a> {
             return;
         };
         self.probabilities.push((at, probability));
-        if probability < threshold - HYSTERESIS {
+        if probability < (threshold - HYSTERESIS).max(LEAST) {
             let silent = *self.silent_since.get_or_insert(at);
             if at - silent >= self.samples(self.options.min_silence_s) {
                 self.speaking_since = None;
@@ -225,6 +225,8 @@ impl<'a> SpeechFinder<'a> {
 
 /// Difference of the probabilities at which a stretch begins and ends.
 const HYSTERESIS: f32 = 0.15;
+/// Least probability at which a stretch ends: below it, none would.
+const LEAST: f32 = 0.01;
 
 /// Returns the stretches of speech in a whole recording, each at most `longest` samples long.
 pub fn speech(network: &VadNetwork, audio: &[f32], options: &VadOptions, longest: usize) -> Vec<Stretch> {

@@ -48,7 +48,13 @@ pub(crate) fn timed_words(whisper: &PretrainedWhisper, states: Tensor<3>, texts:
         return words;
     }
     let end = whisper.tokenizer.end();
-    let sequence = |text: &WindowText| [text.prompt, &text.tokens, &[end]].concat();
+    let positions = whisper.config.max_target_positions;
+    // The end is left out where a text reaches to the last position.
+    let sequence = |text: &WindowText| {
+        let mut sequence = [text.prompt, &text.tokens, &[end]].concat();
+        sequence.truncate(positions);
+        sequence
+    };
     let sequences: Vec<Vec<u32>> = rows.iter().map(|row| sequence(&texts[*row])).collect();
     let longest = sequences.iter().map(Vec::len).max().unwrap_or_default();
     let ids = sequences.iter().flat_map(|ids| (0..longest).map(|i| i64::from(*ids.get(i).unwrap_or(&end)))).collect();

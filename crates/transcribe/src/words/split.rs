@@ -41,12 +41,19 @@ pub(crate) fn split(tokenizer: &WhisperTokenizer, tokens: &[u32], language: Opti
 fn characters(tokenizer: &WhisperTokenizer, tokens: &[u32]) -> Vec<WordTokens> {
     let mut units = Vec::new();
     let (mut bytes, mut count) = (Vec::new(), 0);
+    let unit = |bytes: &[u8], tokens| WordTokens { text: String::from_utf8_lossy(bytes).into_owned(), tokens };
+    let is_broken = |bytes: &[u8]| std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_some());
     for (index, token) in tokens.iter().enumerate() {
-        bytes.extend(tokenizer.token_bytes(*token).unwrap_or_default());
+        let own = tokenizer.token_bytes(*token).unwrap_or_default();
+        // Bytes that the next ones do not make whole are a character of their own.
+        if count > 0 && is_broken(&[&bytes[..], &own].concat()) {
+            units.push(unit(&bytes, count));
+            (bytes, count) = (Vec::new(), 0);
+        }
+        bytes.extend(own);
         count += 1;
-        let text = String::from_utf8_lossy(&bytes);
-        if std::str::from_utf8(&bytes).is_ok() || index + 1 == tokens.len() {
-            units.push(WordTokens { text: text.into_owned(), tokens: count });
+        if std::str::from_utf8(&bytes).is_ok() || is_broken(&bytes) || index + 1 == tokens.len() {
+            units.push(unit(&bytes, count));
             (bytes, count) = (Vec::new(), 0);
         }
     }
@@ -99,6 +106,18 @@ mod tests {
         assert_eq!(words(" Hello, world.", "en"), [" Hello", ",", " world", "."]);
         assert_eq!(words(" 道路", "en"), [" 道路"]);
         assert_eq!(words("道路", "zh"), ["道", "路"]);
+    }
+
+    #[test]
+    fn a_byte_that_no_character_has_is_a_character_of_its_own() {
+        let tokenizer = tokenizer();
+        let broken = (0..256).find(|id| tokenizer.token_bytes(*id) == Some(vec![0xe9])).expect("a byte");
+        let [before, after] = [" Hello", " world."].map(|text| tokenizer.encode(text).expect("tokens"));
+        let tokens = [&before[..], &[broken], &after].concat();
+        let words = split(&tokenizer, &tokens, Some("en"));
+        assert_eq!(words.iter().map(|word| word.tokens).sum::<usize>(), tokens.len());
+        let texts: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+        assert_eq!(texts, [" Hello\u{fffd}", " world", "."]);
     }
 
     #[test]

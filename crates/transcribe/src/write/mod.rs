@@ -49,6 +49,11 @@ impl Format {
         matches!(self, Self::Srt | Self::Vtt)
     }
 
+    /// Whether it has the times of words.
+    pub fn has_words(self) -> bool {
+        matches!(self, Self::Json | Self::Jsonl) || self.is_subtitles()
+    }
+
     /// Returns the content of a transcript's file, which ends with a line break.
     pub fn write(self, transcript: &Transcript, layout: &Layout) -> String {
         match self {

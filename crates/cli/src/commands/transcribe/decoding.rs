@@ -69,6 +69,11 @@ const SEGMENTATIONS: [(&str, Segmentation); 3] =
     [("vad", Segmentation::Vad), ("pauses", Segmentation::Pauses), ("timestamps", Segmentation::Timestamps)];
 
 impl Decoding {
+    /// Whether one window is decoded after the other.
+    pub fn is_sequential(&self) -> bool {
+        self.segmentation == Segmentation::Timestamps
+    }
+
     /// Refuses arguments that have no effect beside the others; `live` is standard input.
     pub fn validate(&self, live: bool) -> Result<(), Failure> {
         let refused = |text: &str| Err(Failure::BadInput(text.into()));

@@ -2,8 +2,11 @@
 
 use crate::failure::Failure;
 use crate::output;
+use crate::signals::on_end;
 use std::io::IsTerminal;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use undertone::data::audio::{AudioError, LiveAudio};
 use undertone::transcribe::{LiveTranscriber, Transcriber};
@@ -12,20 +15,38 @@ use undertone::transcribe::{LiveTranscriber, Transcriber};
 const BLOCK: usize = 4_000;
 /// Blocks that are read ahead: half a minute, so that no recorder waits for the model.
 const AHEAD: usize = 120;
+/// Time after which a signal is looked for while no audio comes.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Minimum time between two partial lines. They take at most half of the time, whatever one takes.
 const EVERY: Duration = Duration::from_millis(700);
 
-/// Writes the text of audio while it arrives. On a terminal, what has not settled yet is shown after it in grey.
+/// Writes the text of audio while it arrives. On a terminal, what has not settled yet is shown after it in grey. The first Ctrl-C ends
+/// the recording, and its last text is written; the second one ends the program.
 pub fn transcribe(transcriber: &Transcriber, rate: Option<u32>, least_confidence: f32) -> Result<(), Failure> {
     let mut live = LiveTranscriber::new(transcriber, least_confidence);
     let mut shown = Live { on_terminal: std::io::stdout().is_terminal(), ..Live::default() };
     let mut next = Instant::now();
+    let (stopped, mut failed) = (Arc::new(AtomicBool::new(false)), None);
+    let stop = stopped.clone();
+    on_end(move || {
+        if stop.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(Failure::Interrupted.status()));
+        }
+    })?;
     let blocks = blocks(rate);
-    while let Ok(block) = blocks.recv() {
-        let mut samples = block.map_err(Failure::bad_input)?;
+    while failed.is_none() && !stopped.load(Ordering::Relaxed) {
+        let block = match blocks.recv_timeout(PATIENCE) {
+            Ok(block) => block,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        let mut samples = Vec::new();
         // What came meanwhile is read together.
-        for block in blocks.try_iter() {
-            samples.extend(block.map_err(Failure::bad_input)?);
+        for block in std::iter::once(block).chain(blocks.try_iter()) {
+            match block {
+                Ok(block) => samples.extend(block),
+                Err(error) => failed = Some(error),
+            }
         }
         output::text(shown.settled(&live.push(&samples)))?;
         if shown.on_terminal && Instant::now() >= next {
@@ -34,7 +55,11 @@ pub fn transcribe(transcriber: &Transcriber, rate: Option<u32>, least_confidence
             next = Instant::now() + started.elapsed().max(EVERY);
         }
     }
-    output::text(shown.settled(&live.finish()) + &shown.end())
+    // What has come since the last block was read. A file would bring more without end.
+    let rest = blocks.try_iter().take(AHEAD).map_while(Result::ok).flatten().collect::<Vec<_>>();
+    output::text(shown.settled(&live.push(&rest)))?;
+    output::text(shown.settled(&live.finish()) + &shown.end())?;
+    failed.map_or(Ok(()), |error| Err(Failure::bad_input(error)))
 }
 
 /// Reads standard input in the background.

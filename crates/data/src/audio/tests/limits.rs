@@ -56,6 +56,22 @@ fn a_file_that_holds_far_more_than_it_promises_is_an_error_after_little_more_tha
 }
 
 #[test]
+fn an_mp3_that_goes_on_after_the_length_in_its_tag_is_an_error() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tone.mp3");
+    let tone = std::fs::read(path).unwrap();
+    let whole = held(tone.clone()).load(None, None).unwrap().len();
+    // As `cat a.mp3 b.mp3` makes it.
+    let joined = held([&tone[..], &tone].concat());
+    let error = joined.load(None, None).map(|samples| samples.len()).unwrap_err();
+    let AudioError::MoreThanPromised { promised, .. } = error else { panic!("{error}") };
+    assert!((promised - whole as f64 / 16_000.0).abs() < 0.01, "{promised}");
+    // Block by block, the first of the two comes before the error.
+    let blocks: Vec<Result<Vec<f32>, AudioError>> = joined.stream().unwrap().collect();
+    let samples: usize = blocks.iter().flatten().map(Vec::len).sum();
+    assert!(samples.abs_diff(whole) < 600 && blocks.iter().filter(|block| block.is_err()).count() == 1, "{samples}");
+}
+
+#[test]
 fn what_promises_nothing_is_read_to_a_limit() {
     let endless = held(silent_flac(48_000, 0, 3000));
     assert_eq!(endless.seconds().unwrap(), None);
