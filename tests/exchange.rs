@@ -223,7 +223,8 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
     let merge = ["export", "--run", "elsewhere/moved", "--task", "low", "--merge", "--out", "low"];
     place.run(&merge).succeeded();
     let card = std::fs::read_to_string(place.path("low/README.md")).expect("a card");
-    assert!(card.contains("for the task `low`") && card.contains("automatic-speech-recognition"), "{card}");
+    assert!(card.contains("for the task `low`") && card.contains("undertone transcribe"), "{card}");
+    assert!(!card.contains("faster-whisper"), "other programs do not prepare audio of Morse code: {card}");
 
     export(&["--out", "light", "--without-backbone"]).succeeded();
     assert!(!place.path("light/backbone").exists());

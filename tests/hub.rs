@@ -79,6 +79,31 @@ fn the_cache_is_where_the_environment_says_with_or_without_a_home() {
 }
 
 #[test]
+fn the_files_of_a_model_are_those_that_its_index_lists() {
+    let index = br#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors",
+        "c": "../../elsewhere.safetensors"}}"#;
+    let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let others = ["checkpoint-5/model-00001-of-00002.safetensors", "model.fp32.safetensors"];
+    let mut files = BTreeMap::from([("model.safetensors.index.json".to_owned(), index.to_vec())]);
+    files.extend(["config.json"].iter().chain(&shards).chain(&others).map(|name| ((*name).to_owned(), b"{}".to_vec())));
+    let case = Case::new(Repository::model(files));
+    let folder = case.online().model(MODEL, None).expect("fetched");
+    assert!(shards.iter().all(|name| folder.join(name).is_file()));
+    assert!(!others.iter().any(|name| folder.join(name).exists()), "no other weights");
+}
+
+#[test]
+fn an_adapter_by_itself_is_fetched_without_its_model() {
+    let names = ["adapter_config.json", "adapter_model.safetensors", "README.md"];
+    let files = names.map(|name| (name.to_owned(), b"{}".to_vec()));
+    let case = Case::new(Repository::model(files.into()));
+    for hub in [case.online(), case.offline()] {
+        let folder = hub.model(MODEL, None).expect("fetched");
+        assert!(names[..2].iter().all(|name| folder.join(name).is_file()) && !folder.join(names[2]).exists());
+    }
+}
+
+#[test]
 fn what_the_hub_does_not_have_is_named() {
     let home = tempfile::tempdir().expect("a directory");
     let mut files = bundled_files();

@@ -71,6 +71,28 @@ impl<M> Folder<M> {
         (self.load)(&self.path()).expect("a model")
     }
 
+    /// Checks that sizes far beyond what the weights have are refused by their keys in `config.json`, and before anything as large is
+    /// made. More layers are refused by the name of a tensor that has `missing_layer` in it.
+    pub fn refuses_sizes(&self, sizes: &[(&str, u64)], missing_layer: &str) {
+        let whole = self.json("config.json");
+        for (key, large) in sizes {
+            for value in [*large, 1_000_000_000_000, u64::MAX] {
+                let mut config = whole.clone();
+                config[*key] = value.into();
+                self.write_json("config.json", &config);
+                let error = self.refusal();
+                let named = if value == *large && key.ends_with("_layers") { missing_layer } else { key };
+                assert!(
+                    error.contains(named) && error.contains(self.path().to_str().expect("UTF-8")),
+                    "{key}: {error}"
+                );
+            }
+        }
+        self.write_json("config.json", &whole);
+        self.load();
+        assert!(undertone::train::peak_memory_bytes().is_none_or(|peak| peak < 1 << 30));
+    }
+
     /// Why the model cannot be loaded.
     pub fn refusal(&self) -> String {
         (self.load)(&self.path()).err().expect("refused")

@@ -128,6 +128,17 @@ fn a_vocabulary_of_ctranslate2_alone_is_enough() {
 }
 
 #[test]
+fn a_model_of_ctranslate2_is_as_multilingual_as_its_vocabulary() {
+    // The converter lists the languages of English models, too, and with transformers 5 those of no model.
+    let place = Place::new();
+    place.ctranslate2(&unpacked(FLOAT16));
+    place.write("config.json", br#"{"lang_ids": [50258, 50259, 50260]}"#);
+    let whisper = read(place.0.path()).expect("a model");
+    assert!(!whisper.generation.is_multilingual);
+    assert_eq!(whisper.tokenizer.prompt(&whisper.generation, None, None).map(|prompt| prompt.len()), Ok(2));
+}
+
+#[test]
 fn a_bias_of_keys_is_refused() {
     for layer in ["encoder/layer_0/self_attention/linear_0/bias", "decoder/layer_1/attention/linear_1/bias"] {
         let mut weights = unpacked(FLOAT16);

@@ -3,27 +3,20 @@ use crate::http::HttpError;
 use crate::hub::Hub;
 use crate::snapshot::{Snapshot, repository};
 use hf_hub::{Cache, RepoType};
-use std::path::PathBuf;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// Files other than the weights that a model's folder may contain.
 const BESIDE_WEIGHTS: [&str; 10] = [
-    "config.json",
-    "tokenizer.json",
-    "generation_config.json",
-    "preprocessor_config.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "normalizer.json",
-    "vocab.json",
-    "merges.txt",
+    "config.json", "tokenizer.json", "generation_config.json", "preprocessor_config.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "normalizer.json", "vocab.json", "merges.txt",
 ];
-/// Weights in one file or in shards, by preference: the file, the index of the shards, and how the shards' names begin and
-/// end.
-const WEIGHTS: [[&str; 4]; 2] = [
-    ["model.safetensors", "model.safetensors.index.json", "", ".safetensors"],
-    ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-", ".bin"],
-];
+/// Weights in one file or in shards, by preference: the file, and the index of the shards.
+const WEIGHTS: [[&str; 2]; 2] =
+    [["model.safetensors", "model.safetensors.index.json"], ["pytorch_model.bin", "pytorch_model.bin.index.json"]];
+/// Files of an adapter by itself, as PEFT saves it.
+const ADAPTER: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 
 impl Hub {
     /// Returns the folder of `model` in the cache; missing files are downloaded. What was downloaded before is used where the Hub cannot be
@@ -62,8 +55,9 @@ impl Hub {
         let repo = repository(RepoType::Model, model, revision)?;
         let cached = Cache::new(self.cache.clone()).repo(repo);
         // Python's libraries do not record a name for a revision that is a commit.
-        let of_commit = || Some(cached.pointer_path(revision).join(BESIDE_WEIGHTS[0])).filter(|file| file.exists());
-        let config = cached.get(BESIDE_WEIGHTS[0]).or_else(of_commit);
+        let of_commit = |file: &str| Some(cached.pointer_path(revision).join(file)).filter(|file| file.exists());
+        let config =
+            [BESIDE_WEIGHTS[0], ADAPTER[0]].into_iter().find_map(|file| cached.get(file).or_else(|| of_commit(file)));
         Ok(config.and_then(|config| config.parent().map(PathBuf::from)))
     }
 }
@@ -72,22 +66,42 @@ impl Hub {
 fn download(snapshot: &Snapshot, failed: &impl Fn(&str, String) -> HubError) -> Result<PathBuf, HubError> {
     let get = |file: &str| snapshot.file(file).map_err(|e| failed(file, e.to_string()));
     let has = |file: &str| snapshot.files.iter().any(|listed| listed == file);
-    let [file, index, begin, end] = WEIGHTS
+    if has(ADAPTER[0]) && !has(BESIDE_WEIGHTS[0]) {
+        get(ADAPTER[1])?;
+        return named(snapshot, get(ADAPTER[0])?, failed);
+    }
+    let [file, index] = WEIGHTS
         .into_iter()
-        .find(|[file, index, ..]| has(file) || has(index))
+        .find(|[file, index]| has(file) || has(index))
         .ok_or_else(|| failed(WEIGHTS[0][0], "the model has no weights, neither safetensors nor torch's".into()))?;
     if has(file) {
         get(file)?;
     } else {
-        get(index)?;
-        for shard in snapshot.files.iter().filter(|file| file.starts_with(begin) && file.ends_with(end)) {
+        // Names that the Hub does not list may lead anywhere; loading says which are missing.
+        for shard in shards(&get(index)?).map_err(|reason| failed(index, reason))?.iter().filter(|shard| has(shard)) {
             get(shard)?;
         }
     }
     for file in BESIDE_WEIGHTS.iter().skip(1).filter(|file| has(file)) {
         get(file)?;
     }
-    let config = get(BESIDE_WEIGHTS[0])?;
+    named(snapshot, get(BESIDE_WEIGHTS[0])?, failed)
+}
+
+/// Records the name of the commit, and returns the folder of one of its files.
+fn named(
+    snapshot: &Snapshot,
+    config: PathBuf,
+    failed: &impl Fn(&str, String) -> HubError,
+) -> Result<PathBuf, HubError> {
     snapshot.name_it().map_err(|e| failed("the name of the commit", e.to_string()))?;
     Ok(config.parent().map(PathBuf::from).unwrap_or_default())
+}
+
+/// Returns the files that the index of a model's weights lists.
+fn shards(index: &Path) -> Result<BTreeSet<String>, String> {
+    let text = std::fs::read(index).map_err(|e| e.to_string())?;
+    let json: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+    let map = json["weight_map"].as_object().ok_or("it has no `weight_map`")?;
+    Ok(map.values().filter_map(|file| file.as_str().map(str::to_owned)).collect())
 }

@@ -37,19 +37,19 @@ struct Settings {
     lora_alpha: f64,
     /// Alpha of some layers; the first pattern that fits counts, so their order matters.
     #[serde(default)]
-    alpha_pattern: Map<String, Value>,
+    alpha_pattern: Option<Map<String, Value>>,
     #[serde(default)]
     use_rslora: bool,
+    #[serde(default)]
+    ensure_weight_tying: bool,
 }
+
+/// Layers that share their weight: Whisper's embedding and its output.
+const TIED: [&str; 3] = ["embed_tokens", "embed_tokens.modules_to_save", "proj_out"];
 
 /// Keys that, if they are set, make an adapter compute something else than a low-rank update of linear layers.
 const OTHER_KINDS: [&str; 7] = [
-    "use_dora",
-    "use_qalora",
-    "use_bdlora",
-    "fan_in_fan_out",
-    "layer_replication",
-    "alora_invocation_tokens",
+    "use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "layer_replication", "alora_invocation_tokens",
     "arrow_config",
 ];
 
@@ -107,10 +107,15 @@ impl PeftLora {
         parameters: &mut BTreeMap<String, HostTensor>,
         rename: impl Fn(&str) -> Option<String>,
     ) -> Result<(), FolderError> {
+        self.check_tied()?;
         for name in self.file.names() {
             let plain = name.strip_prefix(PREFIX).ok_or_else(|| self.refuse(&name, "is no tensor of PEFT's layout"))?;
             // The base's own values of a layer that was trained whole are no part of the result.
             if plain.ends_with(".lora_B.weight") || plain.contains(".original_module.") {
+                continue;
+            }
+            // The same as the embedding, which `check_tied` has made sure of.
+            if plain.ends_with("proj_out.weight") {
                 continue;
             }
             let (target, lora) = match plain.strip_suffix(".lora_A.weight") {
@@ -127,6 +132,22 @@ impl PeftLora {
             }
         }
         Ok(())
+    }
+
+    /// Refuses an embedding that was trained whole: PEFT's copy of it is apart from the output layer, which is the same tensor here, and
+    /// keeps the base's values unless the two were tied.
+    fn check_tied(&self) -> Result<(), FolderError> {
+        let names = self.file.names();
+        let whole = names.iter().find(|name| {
+            !name.contains(".original_module.") && TIED.iter().any(|layer| name.ends_with(&format!("{layer}.weight")))
+        });
+        match whole.filter(|_| !self.settings.ensure_weight_tying) {
+            Some(name) => Err(self.refuse(
+                name,
+                "was trained apart from the layer that it is tied to, and they are one here: merge it with PEFT first",
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Adds `scale · B · A` to the weight of a linear layer, `[out, in]`.
@@ -168,7 +189,7 @@ impl PeftLora {
     /// Factor of a layer's update: `α / r`, or `α / √r` if it is rank-stabilised.
     fn scale(&self, layer: &str, rank: usize) -> Result<f64, FolderError> {
         let mut alpha = self.settings.lora_alpha;
-        for (pattern, value) in &self.settings.alpha_pattern {
+        for (pattern, value) in self.settings.alpha_pattern.iter().flatten() {
             // As PEFT does: a pattern stands for the end of a layer's name, from a dot on.
             let whole = Regex::new(&format!("^(.*\\.)?(?:{pattern})$"));
             let whole = whole.map_err(|_| self.refuse(pattern, "in `alpha_pattern` is no regular expression"))?;
@@ -237,6 +258,7 @@ mod tests {
             (r#", "alpha_pattern": {"x.q": 6}"#, 3.0),
             (r#", "alpha_pattern": {"x\\.(q|v)": 6}"#, 3.0),
             (r#", "alpha_pattern": {"k": 6}"#, 2.0),
+            (r#", "alpha_pattern": null"#, 2.0),
         ];
         for (more, scale) in cases {
             let found = merged(&config(more), &lora()).expect(more);
@@ -259,6 +281,29 @@ mod tests {
         let narrow = [("model.x.q.lora_A.weight", tensor(&[2, 2], &[0.0; 4])), lora()[1].clone()];
         let narrow = merged(config, &narrow).expect_err("refused").to_string();
         assert!(narrow.contains("another model"), "{narrow}");
+    }
+
+    #[test]
+    fn an_embedding_apart_from_the_output_layer_is_refused() {
+        let dir = |more: &str, name: &str| {
+            let config = format!(r#"{{"peft_type": "LORA", "base_model_name_or_path": "b"{more}}}"#);
+            folder(&config, &[(name, tensor(&[2, 1], &[5.0, 6.0]))])
+        };
+        let merge = |more: &str, name: &str| {
+            let mut base = BTreeMap::from([("embed_tokens.weight".to_owned(), tensor(&[2, 1], &[0.0, 0.0]))]);
+            let known = |name: &str| Some(name.rsplit_once("decoder.").map_or(name, |(_, name)| name).to_owned());
+            PeftLora::open(dir(more, name).path())?.merge(&mut base, known).map(|()| base)
+        };
+        for name in [
+            "model.decoder.embed_tokens.weight",
+            "model.decoder.embed_tokens.modules_to_save.weight",
+            "proj_out.weight",
+        ] {
+            let error = merge("", name).expect_err(name).to_string();
+            assert!(error.contains(name) && error.contains("merge it with PEFT first"), "{error}");
+        }
+        let tied = merge(r#", "ensure_weight_tying": true"#, "model.decoder.embed_tokens.weight").expect("merged");
+        assert_eq!(tied["embed_tokens.weight"].data, [5.0, 6.0]);
     }
 
     #[test]

@@ -132,37 +132,31 @@ fn check_license(license: Option<&str>) -> Result<(), Failure> {
     }
 }
 
+/// Options that not every format has a use for, whether they are given, and the formats that they affect.
+type Use = (&'static str, fn(&Args) -> bool, &'static [Format]);
+const USES: [Use; 8] = [
+    ("--merge", |args| args.merge, &[Format::Hf, Format::Undertone, Format::Peft, Format::Ggml]),
+    ("--average", |args| args.average.is_some(), &[Format::Hf, Format::Undertone, Format::Peft, Format::Ggml]),
+    ("--blend", |args| args.blend.is_some(), &[Format::Hf, Format::Undertone, Format::Ggml]),
+    ("--task", |args| args.task.is_some(), &[Format::Hf, Format::Undertone, Format::Peft, Format::Ggml]),
+    ("--license", |args| args.license.is_some(), &[Format::Hf, Format::Undertone, Format::Dynamo]),
+    ("--without-backbone", |args| args.without_backbone, &[Format::Dynamo]),
+    ("--dtype", |args| args.dtype.is_some(), &[Format::Hf, Format::Undertone, Format::Peft, Format::Ggml]),
+    ("--verify", |args| args.verify.is_asked(), &[Format::Hf, Format::Peft, Format::Ggml]),
+];
+
+/// Options of them that are for a model alone as well as for that of a run.
+const OF_ANY_MODEL: [&str; 2] = ["--dtype", "--verify"];
+
 /// Refuses options that have no effect on the format.
 fn check_options(args: &Args) -> Result<(), Failure> {
-    let given = |option: &'static str, is_given: bool| is_given.then_some(option);
-    let of_runs = given("--merge", args.merge)
-        .or(given("--average", args.average.is_some()))
-        .or(given("--blend", args.blend.is_some()))
-        .or(given("--task", args.task.is_some()))
-        .or(given("--license", args.license.is_some()))
-        .or(given("--without-backbone", args.without_backbone));
-    if let (Some(option), None) = (of_runs, &args.what.run) {
+    let given = || USES.iter().filter(|(_, is_given, _)| is_given(args));
+    if args.what.run.is_none()
+        && let Some((option, ..)) = given().find(|(option, ..)| !OF_ANY_MODEL.contains(option))
+    {
         return Err(Failure::BadInput(format!("`{option}` is for the model of a run: give --run, or leave it out")));
     }
-    let ineffective = match args.format {
-        Format::Hf => given("--without-backbone", args.without_backbone),
-        Format::Undertone => {
-            given("--without-backbone", args.without_backbone).or(given("--verify", args.verify.is_asked()))
-        }
-        Format::Ggml => {
-            given("--without-backbone", args.without_backbone).or(given("--license", args.license.is_some()))
-        }
-        Format::Peft => given("--without-backbone", args.without_backbone)
-            .or(given("--license", args.license.is_some()))
-            .or(given("--blend", args.blend.is_some())),
-        Format::Dynamo => given("--merge", args.merge)
-            .or(given("--average", args.average.is_some()))
-            .or(given("--blend", args.blend.is_some()))
-            .or(given("--task", args.task.is_some()))
-            .or(given("--dtype", args.dtype.is_some()))
-            .or(given("--verify", args.verify.is_asked())),
-    };
-    let Some(option) = ineffective else { return Ok(()) };
+    let Some((option, ..)) = given().find(|(_, _, formats)| !formats.contains(&args.format)) else { return Ok(()) };
     let reason = match args.format {
         Format::Hf => "writes a whole model",
         Format::Undertone => "writes a whole model, for this program alone",
@@ -217,6 +211,13 @@ fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let mut whisper = whole_model(args, choice)?;
     if args.format == Format::Hf {
         ExchangeError::check_stock("transformers", &whisper.config).map_err(Failure::bad_input)?;
+        // 50 positions are a second.
+        if !whisper.config.max_source_positions.is_multiple_of(50) {
+            tracing::warn!(
+                "transformers prepares windows of whole seconds, and fails on this model's of {} s: this program alone runs it",
+                whisper.config.max_source_positions as f64 / 50.0
+            );
+        }
     }
     // Programs that compare English texts read it. A model with a reader of its own reads no English.
     if whisper.spellings().is_none() && whisper.generation.reader.is_none() {
@@ -224,7 +225,8 @@ fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     }
     whisper.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
     let Some(choice) = choice else { return Ok(()) };
-    let card = card(choice, whisper.config.own_option().is_some(), args.license.as_deref());
+    let is_own = whisper.config.own_option().is_some() || whisper.generation.reader.is_some();
+    let card = card(choice, is_own, args.license.as_deref());
     write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
@@ -246,18 +248,20 @@ fn write_ggml(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
 /// Returns the model with its adapter, if it has one, merged.
 fn whole_model(args: &Args, choice: Option<&Choice>) -> Result<PretrainedWhisper, Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    match (choice, &args.what.model) {
+    let whisper = match (choice, &args.what.model) {
         (Some(choice), _) => {
             check_merge(args.merge, choice)?;
             let whisper = merged(choice, &device).map_err(Failure::of_run)?;
             match &args.blend {
-                Some(blend) => blend.of(choice, whisper, &device).map_err(Failure::of_run),
-                None => Ok(whisper),
+                Some(blend) => blend.of(choice, whisper, &device).map_err(Failure::of_run)?,
+                None => whisper,
             }
         }
-        (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run),
-        (None, None) => Err(Failure::BadInput("give --run or --model".into())),
-    }
+        (None, Some(model)) => load_whisper(model, None, &device).map_err(Failure::of_run)?,
+        (None, None) => return Err(Failure::BadInput("give --run or --model".into())),
+    };
+    args.verify.check(&whisper)?;
+    Ok(whisper)
 }
 
 /// Refuses to merge where there is no adapter, and refuses to write a model without its adapter.

@@ -28,6 +28,16 @@ impl Args {
         self.verify.is_some()
     }
 
+    /// Refuses to compare what a model that reads no speech makes of the clip of speech that comes along.
+    pub fn check(&self, whisper: &PretrainedWhisper) -> Result<(), Failure> {
+        if matches!(self.verify, Some(None)) && whisper.generation.reader.is_some() {
+            return Err(Failure::BadInput(
+                "the clip that comes along is speech, and the model reads something else: give clips with --verify CLIPS".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Clips to compare transcripts of, which have none yet; `None` without `--verify`.
     ///
     /// # Errors
@@ -57,11 +67,6 @@ impl Args {
         programs: &[Program],
         clips: Vec<Clip>,
     ) -> Result<(), Failure> {
-        if matches!(self.verify, Some(None)) && whisper.generation.reader.is_some() {
-            return Err(Failure::BadInput(
-                "the clip that comes along is speech, and the model reads something else: give clips with --verify CLIPS".into(),
-            ));
-        }
         let prompt = Prompt::of(&whisper.generation);
         let clips = transcribed(whisper, clips)?;
         let here = error_rate(clips.iter().map(|clip| clip.text.as_str()), &clips);
@@ -115,8 +120,11 @@ fn loaded(path: &Path) -> Result<Vec<Clip>, Failure> {
 /// Transcribes clips with the model here.
 fn transcribed(whisper: PretrainedWhisper, clips: Vec<Clip>) -> Result<Vec<Clip>, Failure> {
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
-    let transcriber =
-        Transcriber::new(whisper, &device, TranscribeOptions::plain(None, None)).map_err(Failure::bad_input)?;
+    // The language that the other programs are given.
+    let prompt = Prompt::of(&whisper.generation);
+    let [language, task] = [prompt.as_ref().map(|p| p.language.as_str()), prompt.as_ref().map(|p| p.task.as_str())];
+    let options = TranscribeOptions::plain(language, task);
+    let transcriber = Transcriber::new(whisper, &device, options).map_err(Failure::bad_input)?;
     Ok(clips.into_iter().map(|clip| Clip { text: transcriber.audio(&clip.samples), ..clip }).collect())
 }
 

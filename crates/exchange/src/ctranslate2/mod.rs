@@ -139,8 +139,13 @@ fn generation(dir: &Path, tokenizer: &WhisperTokenizer) -> Result<GenerationConf
     let Ok(bytes) = std::fs::read(dir.join("config.json")) else { return Ok(vocabulary::generation(tokenizer)) };
     let read: Map<String, Value> =
         serde_json::from_slice(&bytes).map_err(|e| format!("`config.json` is not a JSON object: {e}"))?;
-    let languages = read.get("lang_ids").and_then(Value::as_array);
-    let multilingual = languages.map_or(vocabulary::is_multilingual(tokenizer.vocab_size()), |ids| !ids.is_empty());
+    // By its size where it is a vocabulary of OpenAI's: the converter lists languages of English models, too, whose vocabulary has
+    // them, and none of models that transformers 5 has loaded.
+    let (size, languages) = (tokenizer.vocab_size(), read.get("lang_ids").and_then(Value::as_array));
+    let multilingual = match (vocabulary::layout(size), languages) {
+        (None, Some(languages)) => !languages.is_empty(),
+        _ => vocabulary::is_multilingual(size),
+    };
     let mut json = Map::from_iter([("is_multilingual".to_owned(), json!(multilingual))]);
     let keys = [
         ("alignment_heads", "alignment_heads"),

@@ -112,16 +112,9 @@ fn vocabulary(tokenizer: &WhisperTokenizer) -> Result<Vec<Vec<u8>>, String> {
 fn write_dimensions(file: &mut dyn Write, config: &WhisperConfig, dtype: GgmlType) -> io::Result<()> {
     word(file, MAGIC)?;
     let dimensions = [
-        config.vocab_size,
-        config.max_source_positions,
-        config.d_model,
-        config.encoder_attention_heads,
-        config.encoder_layers,
-        config.max_target_positions,
-        config.d_model,
-        config.decoder_attention_heads,
-        config.decoder_layers,
-        config.num_mel_bins,
+        config.vocab_size, config.max_source_positions, config.d_model, config.encoder_attention_heads,
+        config.encoder_layers, config.max_target_positions, config.d_model, config.decoder_attention_heads,
+        config.decoder_layers, config.num_mel_bins,
     ];
     dimensions.into_iter().try_for_each(|number| word(file, number as u32))?;
     word(file, dtype.of_file())

@@ -108,6 +108,15 @@ fn check(tokenizer: &TextTokenizer, config: &TextEncoderConfig, path: PathBuf) -
     if let Some(id) = highest.filter(|id| **id as usize >= config.vocab_size) {
         return foreign(format!("it puts the id {id} around texts, the model has {} ids", config.vocab_size));
     }
+    let types = framed.iter().flatten().flat_map(|framed| framed.get_type_ids()).max();
+    if let Some(id) =
+        types.filter(|id| config.model_type == TextModelType::Bert && **id as usize >= config.type_vocab_size)
+    {
+        return foreign(format!(
+            "it marks a second text by the type {id}, the model has {} types",
+            config.type_vocab_size
+        ));
+    }
     // BERT only masks its padding, whatever token it is; RoBERTa's positions are counted from the padding token.
     if config.model_type != TextModelType::Bert && tokenizer.pad() != config.pad_token_id {
         return foreign(format!("it pads with {}, the model with {}", tokenizer.pad(), config.pad_token_id));

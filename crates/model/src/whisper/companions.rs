@@ -31,68 +31,51 @@ pub(super) fn companions(config: &WhisperConfig, tokenizer: &WhisperTokenizer) -
 /// (`fixtures/alignment_heads.py`).
 pub(super) fn alignment_heads(config: &WhisperConfig) -> Vec<[usize; 2]> {
     let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
-    let known: &[[usize; 2]] = match (layers, heads, config.vocab_size) {
-        (4, 6, 51864) => &[[1, 0], [2, 0], [2, 5], [3, 0], [3, 1], [3, 2], [3, 3], [3, 4]],
-        (4, 6, 51865) => &[[2, 2], [3, 0], [3, 2], [3, 3], [3, 4], [3, 5]],
-        (6, 8, 51864) => &[[3, 3], [4, 7], [5, 1], [5, 5], [5, 7]],
-        (6, 8, 51865) => &[[3, 1], [4, 2], [4, 3], [4, 7], [5, 1], [5, 2], [5, 4], [5, 6]],
-        (12, 12, 51864) => &SMALL_EN,
-        (12, 12, 51865) => &[[5, 3], [5, 9], [8, 0], [8, 4], [8, 7], [8, 8], [9, 0], [9, 7], [9, 9], [10, 5]],
-        (24, 16, 51864) => &MEDIUM_EN,
-        (24, 16, 51865) => &[[13, 15], [15, 4], [15, 15], [16, 1], [20, 0], [23, 4]],
-        (32, 20, 51866) => {
-            &[[7, 0], [10, 17], [12, 18], [13, 12], [16, 1], [17, 14], [19, 11], [21, 4], [24, 1], [25, 6]]
-        }
-        (4, 20, 51866) => &[[2, 4], [2, 11], [3, 3], [3, 6], [3, 11], [3, 14]],
+    // Layers, and their heads.
+    let known: &[(usize, &[usize])] = match (layers, heads, config.vocab_size) {
+        (4, 6, 51864) => &[(1, &[0]), (2, &[0, 5]), (3, &[0, 1, 2, 3, 4])],
+        (4, 6, 51865) => &[(2, &[2]), (3, &[0, 2, 3, 4, 5])],
+        (6, 8, 51864) => &[(3, &[3]), (4, &[7]), (5, &[1, 5, 7])],
+        (6, 8, 51865) => &[(3, &[1]), (4, &[2, 3, 7]), (5, &[1, 2, 4, 6])],
+        (12, 12, 51864) => SMALL_EN,
+        (12, 12, 51865) => &[(5, &[3, 9]), (8, &[0, 4, 7, 8]), (9, &[0, 7, 9]), (10, &[5])],
+        (24, 16, 51864) => MEDIUM_EN,
+        (24, 16, 51865) => &[(13, &[15]), (15, &[4, 15]), (16, &[1]), (20, &[0]), (23, &[4])],
+        (32, 20, 51866) => LARGE_V3,
+        (4, 20, 51866) => &[(2, &[4, 11]), (3, &[3, 6, 11, 14])],
         _ => &[],
     };
-    if !known.is_empty() {
-        return known.to_vec();
+    if known.is_empty() {
+        return (layers / 2..layers).flat_map(|layer| (0..heads).map(move |head| [layer, head])).collect();
     }
-    (layers / 2..layers).flat_map(|layer| (0..heads).map(move |head| [layer, head])).collect()
+    known.iter().flat_map(|(layer, heads)| heads.iter().map(|head| [*layer, *head])).collect()
 }
 
-const SMALL_EN: [[usize; 2]; 19] = [
-    [6, 6],
-    [7, 0],
-    [7, 3],
-    [7, 8],
-    [8, 2],
-    [8, 5],
-    [8, 7],
-    [9, 0],
-    [9, 4],
-    [9, 8],
-    [9, 10],
-    [10, 0],
-    [10, 1],
-    [10, 2],
-    [10, 3],
-    [10, 6],
-    [10, 11],
-    [11, 2],
-    [11, 4],
+const SMALL_EN: &[(usize, &[usize])] =
+    &[(6, &[6]), (7, &[0, 3, 8]), (8, &[2, 5, 7]), (9, &[0, 4, 8, 10]), (10, &[0, 1, 2, 3, 6, 11]), (11, &[2, 4])];
+
+const MEDIUM_EN: &[(usize, &[usize])] = &[
+    (11, &[4]),
+    (14, &[1, 12, 14]),
+    (15, &[4]),
+    (16, &[0, 4, 9]),
+    (17, &[12, 14]),
+    (18, &[7, 10, 15]),
+    (20, &[0, 3, 9, 14]),
+    (21, &[12]),
 ];
 
-const MEDIUM_EN: [[usize; 2]; 18] = [
-    [11, 4],
-    [14, 1],
-    [14, 12],
-    [14, 14],
-    [15, 4],
-    [16, 0],
-    [16, 4],
-    [16, 9],
-    [17, 12],
-    [17, 14],
-    [18, 7],
-    [18, 10],
-    [18, 15],
-    [20, 0],
-    [20, 3],
-    [20, 9],
-    [20, 14],
-    [21, 12],
+const LARGE_V3: &[(usize, &[usize])] = &[
+    (7, &[0]),
+    (10, &[17]),
+    (12, &[18]),
+    (13, &[12]),
+    (16, &[1]),
+    (17, &[14]),
+    (19, &[11]),
+    (21, &[4]),
+    (24, &[1]),
+    (25, &[6]),
 ];
 
 /// Returns `generation_config.json` with every key that transformers' Whisper and CTranslate2's converter read; existing
@@ -106,7 +89,14 @@ pub(super) fn generation_json(
     tokenizer: &WhisperTokenizer,
 ) -> Map<String, Value> {
     let mut json = generation.to_json();
-    json.remove("forced_decoder_ids");
+    // With the second, transformers would drop all keys that are not its own.
+    for key in ["forced_decoder_ids", "_from_model_config"] {
+        json.remove(key);
+    }
+    // Without one, transformers leaves the task out of the prompt.
+    if generation.is_multilingual && json.get("task").is_none_or(Value::is_null) {
+        json.insert("task".into(), "transcribe".into());
+    }
     let mut default = |key: &str, value: Value| {
         json.entry(key).or_insert(value);
     };
@@ -238,6 +228,21 @@ mod tests {
     }
 
     #[test]
+    fn settings_from_before_they_had_a_file_of_their_own_are_written_whole() {
+        let json = r#"{"_from_model_config": true, "is_multilingual": true, "task": null}"#;
+        let generation = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
+        let tokenizer = WhisperTokenizer::of_characters(" AB", &["en", "de"]).expect("a tokenizer");
+        let written = generation_json(&generation, &sized(2, 2, tokenizer.vocab_size()), &tokenizer);
+        assert!(!written.contains_key("_from_model_config"), "transformers would drop what is not its own");
+        assert_eq!(
+            (&written["task"], written["lang_to_id"].as_object().map(Map::len)),
+            (&json!("transcribe"), Some(2))
+        );
+        let english = generation_json(&GenerationConfig::new(false), &sized(2, 2, 60), &tokenizer);
+        assert!(!english.contains_key("task"));
+    }
+
+    #[test]
     fn the_vocabulary_is_that_of_the_tokenizer() {
         let texts = ["the cat", "the hat", "that"].repeat(10);
         let tokenizer = WhisperTokenizer::train(texts.iter().copied(), 262, &["en"], 3).expect("a tokenizer");
@@ -253,7 +258,9 @@ mod tests {
             vocab.as_object().map_or(0, Map::len) + added.as_object().map_or(0, Map::len),
             tokenizer.vocab_size()
         );
+        // transformers takes what follows the last special token for times.
         let special = &json("special_tokens_map.json")["additional_special_tokens"];
+        assert!(special.as_array().is_some_and(|all| !all.contains(&json!("<|0.00|>"))), "{special}");
         assert!(special.as_array().is_some_and(|all| all.contains(&json!("<|startoftranscript|>"))), "{special}");
         assert_eq!(json("preprocessor_config.json")["feature_size"], json!(80));
     }

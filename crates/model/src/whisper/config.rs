@@ -5,6 +5,9 @@ use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PA
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// Names that transformers has for sizes of the encoder in any model.
+const ALIASES: [&str; 4] = ["num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"];
+
 /// Dimensions of a Whisper model; the defaults are those of tiny.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -276,6 +279,8 @@ impl WhisperConfig {
             Some(_) => (Self::COMPACT, "CompactWhisperForConditionalGeneration"),
             None => ("whisper", "WhisperForConditionalGeneration"),
         };
+        // Other names of the same sizes, from a model of which this one keeps a part: transformers 5 would take these.
+        json.retain(|key, _| !ALIASES.contains(&key.as_str()));
         if model_type != Self::COMPACT {
             json.retain(|key, _| !OPTIONS.contains(&key.as_str()));
         }
@@ -318,6 +323,16 @@ mod tests {
         config.write_hf(&mut json);
         assert_eq!(json["torch_dtype"], "float16");
         assert_eq!(WhisperConfig::from_hf(&json), Ok(config));
+    }
+
+    #[test]
+    fn other_names_of_sizes_are_not_kept() {
+        let mut json = serde_json::from_str(r#"{"num_hidden_layers": 6, "num_attention_heads": 8, "use_cache": true}"#)
+            .expect("an object");
+        let config = WhisperConfig { encoder_layers: 3, ..WhisperConfig::default() };
+        config.write_hf(&mut json);
+        assert_eq!((&json["encoder_layers"], &json["use_cache"]), (&Value::from(3), &Value::from(true)));
+        assert!(ALIASES.iter().all(|alias| !json.contains_key(*alias)), "transformers 5 would take these: {json:?}");
     }
 
     #[test]

@@ -114,16 +114,25 @@ impl PretrainedWhisper {
             );
             return Err(FolderError::Mismatch { path: tokenizer_path, reason });
         }
-        let generation = match files.remove("generation_config.json") {
-            Some(bytes) => GenerationConfig::from_json(object(&dir.join("generation_config.json"), &bytes)?),
-            // OpenAI's English-only models have 51864 tokens; their vocabulary contains languages all the same.
-            None => {
-                GenerationConfig::new(config.vocab_size != 51864 && tokenizer.special_token("<|transcribe|>").is_some())
-            }
+        let mut settings = match files.remove("generation_config.json") {
+            Some(bytes) => object(&dir.join("generation_config.json"), &bytes)?,
+            // As transformers does.
+            None => of_model(&raw_config),
         };
-        if let Some(bytes) = files.get("preprocessor_config.json") {
-            let path = dir.join("preprocessor_config.json");
-            let bins = object(&path, bytes)?.get("feature_size").and_then(Value::as_u64);
+        // OpenAI's English-only models have 51864 tokens; their vocabulary contains languages all the same. Files from before these
+        // settings existed do not say it.
+        let is_multilingual = config.vocab_size != 51864 && tokenizer.special_token("<|transcribe|>").is_some();
+        settings.entry("is_multilingual").or_insert(is_multilingual.into());
+        let generation = GenerationConfig::from_json(settings);
+        // transformers 5 has the settings of the features within those of the processor.
+        for (name, section) in
+            [("preprocessor_config.json", None), ("processor_config.json", Some("feature_extractor"))]
+        {
+            let Some(bytes) = files.get(name) else { continue };
+            let path = dir.join(name);
+            let settings = Value::Object(object(&path, bytes)?);
+            let features = section.map_or(&settings, |section| &settings[section]);
+            let bins = features["feature_size"].as_u64();
             if let Some(bins) = bins.filter(|bins| *bins != config.num_mel_bins as u64) {
                 let reason = format!("`feature_size` is {bins}, the model's `num_mel_bins` is {}", config.num_mel_bins);
                 return Err(FolderError::Mismatch { path, reason });
@@ -241,6 +250,13 @@ fn check_output_layer(dir: &Path, config: &Map<String, Value>, weights: &dyn Ten
     let reason = "`tie_word_embeddings` is false, and the output layer (`proj_out.weight`) is not the token embedding: such a model \
                   cannot be read here, tie the two and train on";
     Err(FolderError::Mismatch { path: dir.join("config.json"), reason: reason.into() })
+}
+
+/// Returns the settings of generation in a `config.json`.
+fn of_model(config: &Map<String, Value>) -> Map<String, Value> {
+    let keys = ["suppress_tokens", "begin_suppress_tokens", "max_length"];
+    let given = |key: &str| Some((key.to_owned(), config.get(key).filter(|value| !value.is_null())?.clone()));
+    keys.into_iter().filter_map(given).collect()
 }
 
 #[cfg(test)]

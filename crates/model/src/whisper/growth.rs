@@ -70,6 +70,7 @@ impl PretrainedWhisper {
         let mut files = self.files;
         if config.max_source_positions != self.config.max_source_positions {
             files.remove("preprocessor_config.json");
+            files.remove("processor_config.json");
         }
         if config.max_target_positions != self.config.max_target_positions {
             files.remove("tokenizer_config.json");

@@ -132,13 +132,18 @@ pub fn language_code(language: &str) -> Cow<'_, str> {
     if given.len() < 4 && given.bytes().all(|byte| byte.is_ascii_lowercase()) {
         return Cow::Owned(given);
     }
-    let named = |name: &str| NAMES.iter().find(|(_, known)| *known == name).map(|(code, _)| Cow::Borrowed(*code));
+    let named = |name: &str| named(name).map(Cow::Borrowed);
     let without_region = || {
         let (code, _) = given.split_once(['-', '_'])?;
         let known = NAMES.iter().find(|(known, _)| *known == code).map(|(code, _)| Cow::Borrowed(*code));
         known.or_else(|| named(code))
     };
     named(&given).or_else(without_region).unwrap_or(Cow::Owned(given))
+}
+
+/// Returns the code of a language by a name that is none of OpenAI's codes.
+pub(super) fn named(name: &str) -> Option<&'static str> {
+    NAMES.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
 #[cfg(test)]

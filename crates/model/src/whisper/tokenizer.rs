@@ -1,9 +1,10 @@
 //! Whisper's tokenizer: text to ids and back, and the special tokens around them.
 
-use super::language::language_code;
+use super::language::{language_code, named};
 use super::{GenerationConfig, vocabulary};
 use crate::tokenizer_file;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use tokenizers::Tokenizer;
 
 /// A `tokenizer.json` with Whisper's special tokens.
@@ -13,6 +14,8 @@ pub struct WhisperTokenizer {
     bytes: Vec<u8>,
     special: BTreeMap<String, u32>,
     special_ids: BTreeSet<u32>,
+    /// Words that were added to the vocabulary, by id.
+    added: BTreeMap<u32, String>,
     /// Byte that each character of the byte alphabet represents.
     bytes_of: BTreeMap<char, u8>,
     /// Whether it has a token for every byte and changes no text, so that it can encode any text.
@@ -64,6 +67,9 @@ pub enum TokenizerError {
     },
 }
 
+/// Number of times, from 0 s to 30 s in steps of 20 ms.
+const TIMES: u32 = 1501;
+
 const SOT: &str = "<|startoftranscript|>";
 const EOT: &str = "<|endoftext|>";
 const NO_TIMESTAMPS: &str = "<|notimestamps|>";
@@ -76,13 +82,18 @@ impl WhisperTokenizer {
     /// When the file is not a tokenizer, or lacks the tokens that start and end a transcript.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TokenizerError> {
         let inner = tokenizer_file::read(&bytes).map_err(TokenizerError::Format)?;
-        let special: BTreeMap<String, u32> =
-            inner.get_added_tokens_decoder().into_iter().map(|(id, token)| (token.content, id)).collect();
+        // Words that somebody has added to the vocabulary are text like any other.
+        let (special, added): (Vec<_>, Vec<_>) = inner
+            .get_added_tokens_decoder()
+            .into_iter()
+            .partition(|(_, token)| token.special || vocabulary::is_control(&token.content));
+        let special: BTreeMap<String, u32> = special.into_iter().map(|(id, token)| (token.content, id)).collect();
+        let added = added.into_iter().map(|(id, token)| (id, token.content)).collect();
         let special_ids = special.values().copied().collect();
         let spells_all = inner.get_normalizer().is_none()
             && byte_alphabet().all(|(_, s)| inner.token_to_id(&s.to_string()).is_some());
         let bytes_of = byte_alphabet().map(|(byte, symbol)| (symbol, byte)).collect();
-        let this = Self { inner, bytes, special, special_ids, bytes_of, spells_all };
+        let this = Self { inner, bytes, special, special_ids, added, bytes_of, spells_all };
         for token in [SOT, EOT, NO_TIMESTAMPS] {
             this.special(token, ": it is not a Whisper tokenizer")?;
         }
@@ -179,12 +190,21 @@ impl WhisperTokenizer {
 
     /// Returns the text of `ids` without special tokens.
     pub fn decode(&self, ids: &[u32]) -> String {
-        self.inner.decode(ids, true).unwrap_or_default()
+        // Words that were added are not spelled in symbols of bytes.
+        let runs = ids.chunk_by(|a, b| !self.added.contains_key(a) && !self.added.contains_key(b));
+        let text = |run: &[u32]| match self.added.get(&run[0]) {
+            Some(word) => word.clone(),
+            None => self.inner.decode(run, true).unwrap_or_default(),
+        };
+        runs.map(text).collect()
     }
 
     /// Returns the bytes of a token of byte-level byte-pair encoding, which need not be whole characters. `None` if there
     /// is no such token, or its spelling does not represent bytes.
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        if let Some(word) = self.added.get(&id) {
+            return Some(word.clone().into_bytes());
+        }
         let symbols = self.inner.id_to_token(id)?;
         symbols.chars().map(|symbol| self.bytes_of.get(&symbol).copied()).collect()
     }
@@ -210,9 +230,11 @@ impl WhisperTokenizer {
         if generation.is_multilingual {
             let given = language.or(generation.language.as_deref()).unwrap_or("en");
             let own = self.special.get(&format!("<|{given}|>")).copied();
+            // A vocabulary may have a language of its own under a code that elsewhere is another name of one of OpenAI's.
             let by_code = || {
+                let code = language_code(given);
                 self.special(
-                    &format!("<|{}|>", language_code(given)),
+                    &format!("<|{}|>", named(&code).unwrap_or(&code)),
                     ": give the language as a code it knows, like `en`",
                 )
             };
@@ -228,6 +250,13 @@ impl WhisperTokenizer {
     /// timestamps follow the token for no timestamps; not every `tokenizer.json` lists them.
     pub fn timestamp_begin(&self) -> u32 {
         self.special.get(NO_TIMESTAMPS).map_or(0, |id| id + 1)
+    }
+
+    /// Tokens of times, up to words that somebody has added after them.
+    pub fn times(&self) -> Range<u32> {
+        let begin = self.timestamp_begin();
+        let end = self.added.range(begin..).next().map_or(u32::MAX, |(id, _)| *id);
+        begin..end.min(begin + TIMES)
     }
 
     /// Token before the previous text, which gives context.
@@ -355,6 +384,35 @@ mod tests {
     }
 
     #[test]
+    fn words_that_were_added_are_text() {
+        let texts = ["we run it", "run"].repeat(9);
+        // Few times, so that the words come where others have times.
+        let trained = WhisperTokenizer::train(texts.into_iter(), 260, &["en"], 3).expect("a tokenizer");
+        let mut file: serde_json::Value = serde_json::from_slice(trained.to_bytes()).expect("JSON");
+        let (id, plain) = (trained.vocab_size() as u32, serde_json::json!(false));
+        let added = file["added_tokens"].as_array_mut().expect("tokens");
+        let mut token = added[0].clone();
+        (token["id"], token["content"], token["special"]) = (id.into(), "Köln".into(), plain);
+        added.push(token);
+        let tokenizer = WhisperTokenizer::from_bytes(file.to_string().into_bytes()).expect("a tokenizer");
+        let ids = tokenizer.encode(" we run Köln it").expect("encoded");
+        assert!(ids.contains(&id) && tokenizer.decode(&ids) == " we run Köln it", "{}", tokenizer.decode(&ids));
+        assert_eq!(tokenizer.token_bytes(id), Some("Köln".as_bytes().to_vec()));
+        assert!(!tokenizer.control_tokens().contains(&id) && !tokenizer.times().contains(&id));
+        assert_eq!(tokenizer.times().end, id);
+        assert!(tokenizer.encode("<|0.00|>").is_err() && tokenizer.encode("<|en|>").is_err());
+    }
+
+    #[test]
+    fn transformers_frames_texts_as_openais_tokenizers_do() {
+        let tokenizer = tokenizer();
+        let framed = tokenizer.inner.encode("AB", true).expect("encoded").get_ids().to_vec();
+        let plain = tokenizer.encode("AB").expect("encoded");
+        let start = [tokenizer.start(), tokenizer.special_token("<|notimestamps|>").expect("a token")];
+        assert_eq!(framed, [&start[..], &plain, &[tokenizer.end()]].concat());
+    }
+
+    #[test]
     fn a_control_token_in_the_text_is_refused() {
         let error = tokenizer().encode("AB<|endoftext|>").expect_err("refused");
         assert!(matches!(&error, TokenizerError::Control { token, .. } if token == "<|endoftext|>"), "{error}");
@@ -374,6 +432,11 @@ mod tests {
             "<|startoftranscript|><|en|><|translate|><|notimestamps|>"
         );
         assert_eq!(prompt(&GenerationConfig::default(), Some("en"), None), "<|startoftranscript|><|notimestamps|>");
+        let norwegian = WhisperTokenizer::of_characters(" AB", &["no"]).expect("a tokenizer");
+        assert_eq!(
+            norwegian.prompt(&multilingual, Some("nb"), None),
+            norwegian.prompt(&multilingual, Some("no"), None)
+        );
         for german in ["German", "de-DE", "DE"] {
             assert_eq!(t.prompt(&multilingual, Some(german), None), t.prompt(&multilingual, Some("de"), None));
         }

@@ -45,7 +45,8 @@ fn byte_level() -> ByteLevel {
 /// Returns a `tokenizer.json` of byte-pair encoding with special tokens after the vocabulary. With `splits`, texts are
 /// split into words first.
 pub(super) fn file(vocab: Map<String, Value>, merges: Value, splits: bool, special: Vec<String>) -> Vec<u8> {
-    let added = (vocab.len() as u64..).zip(special).map(|(id, token)| added_token(id, &token, true)).collect();
+    let added = (vocab.len() as u64..).zip(special).map(|(id, token)| added_token(id, &token, !is_time(&token)));
+    let added = added.collect();
     file_with(vocab, merges, splits, added)
 }
 
@@ -113,8 +114,10 @@ fn assembled(vocab: &[u8], merges: &[u8], files: &BTreeMap<String, Vec<u8>>) -> 
     let pairs: Vec<[&str; 2]> = merges.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| [a, b]).collect();
     // The first line is `#version: 0.2`.
     let pairs = pairs.strip_prefix(&[["#version:", "0.2"]]).unwrap_or(&pairs);
-    let mut added: BTreeMap<u64, String> = BTreeMap::new();
-    let id_of = |(token, id): (&String, &Value)| Some((id.as_u64()?, token.clone()));
+    // Tokens by id, and whether they are special.
+    let mut added: BTreeMap<u64, (String, bool)> = BTreeMap::new();
+    let is_special = |token: &str| is_control(token) && !is_time(token);
+    let id_of = |(token, id): (&String, &Value)| Some((id.as_u64()?, (token.clone(), is_special(token))));
     added.extend(vocab.iter().filter(|(token, _)| is_control(token)).filter_map(id_of));
     if let Some(bytes) = files.get("added_tokens.json") {
         added.extend(object("added_tokens.json", bytes)?.iter().filter_map(id_of));
@@ -122,14 +125,18 @@ fn assembled(vocab: &[u8], merges: &[u8], files: &BTreeMap<String, Vec<u8>>) -> 
     if let Some(bytes) = files.get("tokenizer_config.json") {
         let settings = object("tokenizer_config.json", bytes)?;
         let tokens = settings.get("added_tokens_decoder").and_then(Value::as_object).into_iter().flatten();
-        added.extend(tokens.filter_map(|(id, token)| Some((id.parse().ok()?, token["content"].as_str()?.to_owned()))));
+        added.extend(tokens.filter_map(|(id, token)| {
+            let content = token["content"].as_str()?;
+            let special = token["special"].as_bool().unwrap_or(is_special(content)) && !is_time(content);
+            Some((id.parse().ok()?, (content.to_owned(), special)))
+        }));
     }
-    let added = added.iter().map(|(id, token)| added_token(*id, token, !is_time(token))).collect();
+    let added = added.iter().map(|(id, (token, special))| added_token(*id, token, *special)).collect();
     Ok(file_with(vocab, json!(pairs), true, added))
 }
 
 /// Whether a token looks like one that controls Whisper: `<|endoftext|>`.
-fn is_control(token: &str) -> bool {
+pub(super) fn is_control(token: &str) -> bool {
     token.len() > 4 && token.starts_with("<|") && token.ends_with("|>")
 }
 
@@ -144,10 +151,25 @@ fn added_token(id: u64, token: &str, special: bool) -> Value {
 }
 
 fn file_with(vocab: Map<String, Value>, merges: Value, splits: bool, added: Vec<Value>) -> Vec<u8> {
+    // What transformers 4 frames texts with for training, as OpenAI's tokenizers do.
+    let id_of = |token: &str| added.iter().find(|added| added["content"] == token).map(|added| &added["id"]);
+    let frame = ["<|startoftranscript|>", "<|notimestamps|>", "<|endoftext|>"];
+    let special: Map<String, Value> = frame
+        .iter()
+        .filter_map(|token| {
+            Some(((*token).to_owned(), json!({"id": token, "ids": [id_of(token)?], "tokens": [token]})))
+        })
+        .collect();
+    let post_processor = (special.len() == frame.len()).then(|| {
+        let [start, plain, end] = frame.map(|token| json!({"SpecialToken": {"id": token, "type_id": 0}}));
+        let text = |id: &str, type_id: u32| json!({"Sequence": {"id": id, "type_id": type_id}});
+        json!({"type": "TemplateProcessing", "single": [start, plain, text("A", 0), end],
+            "pair": [start, plain, text("A", 0), text("B", 1), end], "special_tokens": special})
+    });
     let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": splits});
     let file = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
-        "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
+        "pre_tokenizer": byte_level, "post_processor": post_processor, "decoder": byte_level,
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
                   "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": merges},
     });

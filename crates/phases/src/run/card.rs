@@ -12,7 +12,8 @@ use undertone_train::{Direction, Exported, Summary};
 /// Evaluations of a stage, one for each line.
 pub(super) const METRICS: &str = "metrics.jsonl";
 
-/// Returns the card of a whole model, which other programs than this one load unless it `is_own`. `license` is an identifier
+/// Returns the card of a whole model. One that `is_own` is of use in this program alone: others cannot load it, or do not prepare
+/// audio as it needs. `license` is an identifier
 /// of the hub, such as `apache-2.0`.
 pub fn card(choice: &Choice, is_own: bool, license: Option<&str>) -> String {
     let Choice { experiment, stage, .. } = choice;
@@ -123,7 +124,8 @@ fn front_matter(experiment: &Experiment, is_own: bool, license: Option<&str>) ->
         lines.push("pipeline_tag: automatic-speech-recognition".into());
     }
     if !is_text {
-        lines.push(format!("language: {}", experiment.data.language));
+        // Quoted, for YAML reads Norwegian's code as false.
+        lines.push(format!("language: \"{}\"", experiment.data.language));
     }
     lines.push("tags: [undertone]".into());
     format!("---\n{}\n---\n\n", lines.join("\n"))

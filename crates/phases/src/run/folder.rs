@@ -224,7 +224,7 @@ pub(super) fn load_parts(
     if found.backbone_checksum.is_some_and(|found| found.differs(checksum())) {
         return Err(RunError::OtherBackbone { path: dir.to_owned(), backbone: expected.backbone.clone() });
     }
-    let missing = |task: &str| RunError::NoPart { path: dir.to_owned(), task: task.to_owned() };
+    let missing = |task: &str| RunError::NoPart(dir.to_owned(), task.to_owned());
     let part = |part: &'static str, task: &String, [found, expected]: [String; 2]| RunError::OtherPart {
         path: dir.to_owned(),
         part,

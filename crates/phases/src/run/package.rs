@@ -67,7 +67,15 @@ fn finished(experiment: &Experiment) -> Result<Vec<StageSpec>, RunError> {
     }
     let adapters = stages(experiment, Phase::Adapters);
     match adapters.iter().all(StageSpec::is_complete) {
-        true => Ok(adapters),
+        true => {
+            if stages(experiment, Phase::Router).iter().any(StageSpec::is_complete) {
+                tracing::warn!(
+                    "the router is left out, because a task was added after it was trained: train it again with `--phase 2 \
+                     --set run.overwrite=true`"
+                );
+            }
+            Ok(adapters)
+        }
         false => Err(RunError::NothingTrained(experiment.directory())),
     }
 }
