@@ -144,6 +144,8 @@ fn what_is_stored_belongs_to_tasks_by_name_and_not_by_place() {
     let mixed = ["--set", "phases.1.mixed=true"];
     let (whole, parts) = (place(), place());
     trained(&whole, &mixed);
+    let adapters = whole.path("runs/two/phase1/all/best/adapters");
+    assert!(adapters.join("low").is_dir() && adapters.join("high").is_dir());
     for (phase, last) in [("phase1/all", 6), ("phase2", 6), ("phase3", 6)] {
         parts.write("two.yaml", two_tasks());
         let number = &phase[5..6];
@@ -195,12 +197,18 @@ fn a_task_that_is_added_to_a_finished_run_leaves_the_others_as_they_are() {
         std::fs::read(place.path(&folder)).expect("an adapter")
     };
     let before = ["low", "high"].map(|task| parts(&format!("phase1/{task}"), task));
+    trained(&place, &["--baseline", "shared"]);
     let third = two_tasks().replace("router: {tap", &format!("{}router: {{tap", yaml_of_task("third")));
     place.write("two.yaml", third);
     // A router over two tasks does not become one over three by going on.
     train(&place, &["--phase", "2", "--resume"]).assert_refusal(&["phase1/third"]);
     trained(&place, &["--phase", "1", "--resume"]);
     place.run(&["eval", "--run", "runs/two", "--task", "third"]).succeeded();
+    // The router of phase 2 is none of the three.
+    place.run(&["eval", "--run", "runs/two"]).assert_refusal(&["no router over its tasks", "run.overwrite=true"]);
+    let packed = place.run(&["export", "--run", "runs/two", "--format", "dynamo", "--out", "packed"]).succeeded();
+    assert!(packed.stderr.contains("the router is left out"), "{packed:?}");
+    assert!(place.path("packed/phase1/third/best").is_dir() && !place.path("packed/phase2").exists());
     train(&place, &["--phase", "2", "--resume"]).assert_refusal(&["phase2/stage.yaml", "`tasks.third"]);
     trained(&place, &["--phase", "2", "--set", "run.overwrite=true"]);
     for (task, before) in ["low", "high"].into_iter().zip(before) {
@@ -222,6 +230,13 @@ fn a_task_that_is_added_to_a_finished_run_leaves_the_others_as_they_are() {
         assert!(others.iter().all(|task| answer["gates"][*task] == 0.0 && answer["task"] != **task), "{answer}");
     }
     assert_others_are_told(&place);
+    place
+        .run(&["predict", "--run", "runs/two", "--audio", "tone.wav", "--set", "router.reject=0.0001"])
+        .assert_refusal(&["`router.reject` is 0.0001", "rejects nothing"]);
+    // A baseline knows two tasks.
+    let table = place.run(&["analyze", "--run", "runs/two"]).succeeded();
+    assert!(table.stderr.contains("baselines/shared` was trained for other tasks"), "{table:?}");
+    assert!(!table.stdout.contains("shared adapter") && table.stdout.contains("learned"), "{table:?}");
     place
         .run(&["predict", "--run", "runs/two", "--audio", "tone.wav", "--task", "low,fourth"])
         .assert_refusal(&["there is no task `fourth`", "low, high, third"]);
@@ -326,21 +341,8 @@ fn a_phase_does_not_go_on_with_other_adapters_than_it_was_trained_on() {
     change_tensors(&place.path("runs/two/phase1/low/best/adapters/low/adapter_model.safetensors"), |tensors| {
         tensors.values_mut().next().expect("a tensor").data[0] += 1e-3;
     });
-    train(&place, &["--phase", "2", "--resume", "--set", "phases.2.train.max_steps=8"]).assert_refusal(&[
-        "phase2/checkpoints/step-00000006",
-        "frozen weights",
-        "earlier stages",
-    ]);
-}
-
-#[test]
-fn mixed_batches_train_all_adapters_at_once() {
-    let place = place();
-    let mixed = ["--set", "phases.1.mixed=true"];
-    trained(&place, &[&["--phase", "1"], &mixed[..]].concat());
-    trained(&place, &[&["--phase", "2"], &mixed[..]].concat());
-    let best = place.path("runs/two/phase1/all/best/adapters");
-    assert!(best.join("low").is_dir() && best.join("high").is_dir());
+    train(&place, &["--phase", "2", "--resume", "--set", "phases.2.train.max_steps=8"])
+        .assert_refusal(&["phase2/checkpoints/step-00000006", "frozen weights", "earlier stages"]);
 }
 
 #[test]
@@ -443,11 +445,8 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
     train(&place, &["--phase", "1"]).assert_refusal(&["phase1/low", "--resume", "run.overwrite=true"]);
     let before = place.tree();
     let config = std::fs::read(place.path("runs/two/config.yaml")).expect("a configuration");
-    train(&place, &["--phase", "2", "--set", "router.tap=0"]).assert_refusal(&[
-        "phase1/low",
-        "above block 1",
-        "block 0",
-    ]);
+    train(&place, &["--phase", "2", "--set", "router.tap=0"])
+        .assert_refusal(&["phase1/low", "above block 1", "block 0"]);
     place.write("two.yaml", two_tasks().replacen("r: 2, lora_alpha: 4", "r: 3, lora_alpha: 4", 1));
     train(&place, &["--phase", "2"]).assert_refusal(&["phase1/low", "phase 1 again"]);
     assert_eq!(place.tree(), before, "nothing is touched");

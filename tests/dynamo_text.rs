@@ -134,7 +134,8 @@ fn assert_none_of_the_tasks(place: &Place) {
     place.write("others.txt", "se se se se se se\n\nname name and name\n");
     let analyze = |others: &str| place.run(&["analyze", "--run", "runs/four", "--others", others]);
     let table = analyze("others.txt").succeeded().stdout;
-    assert!(table.contains("and 2 of others.txt: area under the ROC curve") && table.contains("0.05 |"), "{table}");
+    assert!(table.contains("and 2 of others.txt: area under the ROC curve") && table.contains("0.1 |"), "{table}");
+    assert!(!table.contains("0.05 |"), "with 17 validation inputs nothing is below it: {table}");
     place.write("empty.txt", " \n");
     for odd in ["empty.txt", "missing.txt"] {
         analyze(odd).assert_refusal(&[odd]);

@@ -89,6 +89,11 @@ impl KnownInputs {
         (1 + self.own.len() - nearer) as f64 / (1 + self.own.len()) as f64
     }
 
+    /// Least share that [`own_share`](Self::own_share) returns: a limit that is no higher rejects nothing.
+    pub fn least_share(&self) -> f64 {
+        self.share_beyond(f32::INFINITY)
+    }
+
     /// Tensors for a file.
     pub fn tensors(&self) -> BTreeMap<String, HostTensor> {
         let (d, tasks) = (self.d_model, self.means.len() / self.d_model);
@@ -184,6 +189,9 @@ mod tests {
         for other in [[0.0; 5], [4.0, 9.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0, 1.0]] {
             assert!(known.own_share(&other) < 0.01, "{other:?}: {}", known.own_share(&other));
         }
+        // No input has a lower one, however far it is.
+        assert_eq!(known.least_share(), 1.0 / 201.0);
+        assert_eq!(known.own_share(&[1e6; 5]), known.least_share());
     }
 
     #[test]

@@ -255,20 +255,27 @@ impl Routing {
         softmax(self.logits.clone(), 1)
     }
 
-    /// Returns the routing among some of the adapters: the others get a logit of -∞. The confidence stays that in the choice
-    /// among all.
+    /// Returns the routing among some of the adapters: the others get a logit of -∞, and the confidence becomes the probability
+    /// of the choice, for the learned one is of a choice among all.
     pub fn among(self, adapters: &[usize]) -> Self {
         let [_, count] = self.logits.dims();
+        if (0..count).all(|adapter| adapters.contains(&adapter)) {
+            return self;
+        }
         let excluded: Vec<bool> = (0..count).map(|adapter| !adapters.contains(&adapter)).collect();
         let excluded = Tensor::<1, Bool>::from_bool(excluded.as_slice(), &self.logits.device());
         let excluded = excluded.unsqueeze_dim::<2>(0).expand(self.logits.dims());
-        Self { logits: self.logits.mask_fill(excluded, f32::NEG_INFINITY), ..self }
+        Self::by_probability(self.logits.mask_fill(excluded, f32::NEG_INFINITY))
     }
 
     /// Returns the routing with other evidence for each adapter, as logits, `[batch, adapters]`. The confidence becomes the
     /// probability of the choice: the learned one is of a choice without it.
     pub fn with_evidence(self, evidence: Tensor<2>) -> Self {
-        let logits = self.logits + evidence;
+        Self::by_probability(self.logits + evidence)
+    }
+
+    /// Routing whose confidence is the probability of its choice.
+    fn by_probability(logits: Tensor<2>) -> Self {
         // Away from 1, whose logit is infinite.
         let probability = softmax(logits.clone(), 1).max_dim(1).squeeze_dim(1).clamp(1e-6, 1.0 - 1e-6);
         let odds: Tensor<1> = probability.clone() / (1.0 - probability);
@@ -368,7 +375,20 @@ mod tests {
             }
         }
         let config = RouterConfig { confidence_threshold: 0.5, ..Default::default() };
-        assert_eq!(values(routing.inference_gates(&config)), [0.5, 0.5, 0.0, 1.0, 0.0, 0.0]);
+        let sure = RouterConfig { confidence_threshold: 0.999, ..config.clone() };
+        let confidences = values(routing.confidences());
+        for (row, confidence) in values(routing.gates(GateKind::Soft)).chunks(3).zip(confidences) {
+            let highest = row[0].max(row[1]);
+            assert!((confidence - highest).abs() < 1e-4, "{confidence} for {row:?}: it is of a choice among these");
+        }
+        assert_eq!(values(routing.inference_gates(&config)), [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(values(routing.inference_gates(&sure)), [0.5, 0.5, 0.0, 0.5, 0.5, 0.0]);
+        let all = self::routing(LOGITS, [-5.0, 5.0], &device).among(&[2, 0, 1]);
+        assert_eq!(
+            values(all.inference_gates(&config))[3..],
+            values(all.gates(config.gates))[3..],
+            "as it was learned"
+        );
     }
 
     #[test]

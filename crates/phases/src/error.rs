@@ -240,13 +240,8 @@ pub enum RunError {
         expected: String,
     },
     /// A folder of adapters has no adapter or head for the task.
-    #[error("`{}` holds no adapter for task `{task}`: train phase 1 for it", path.display())]
-    NoPart {
-        /// The folder.
-        path: PathBuf,
-        /// The task.
-        task: String,
-    },
+    #[error("`{}` holds no adapter for task `{}`: train phase 1 for it", .0.display(), .1)]
+    NoPart(PathBuf, String),
     /// The adapters in a folder were trained with another tap or backbone.
     #[error("`{}` was trained on {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
     OtherGround {
@@ -292,6 +287,11 @@ pub enum RunError {
         /// Directory of the stage.
         stage: PathBuf,
     },
+    /// `router.reject` is too low for the number of inputs that are compared.
+    #[error(
+        "`router.reject` is {0}, which rejects nothing: with so few validation inputs to compare with, it must be above {1:.4}"
+    )]
+    Reject(f64, f64),
     /// There are no inputs of none of the tasks.
     #[error("`{}` has no input: give a file with a text on each line, or for speech a recording or a folder of recordings", .0.display())]
     NoOthers(PathBuf),
@@ -324,7 +324,7 @@ pub enum RunError {
     #[error("`{}` has no finished phase: train its configuration with `--phase 1` first", .0.display())]
     NothingTrained(PathBuf),
     /// There is no router yet.
-    #[error("`{}` has no router yet, which would select the task of an input: train its configuration with `--phase 2`, or name the task with --task", .0.display())]
+    #[error("`{}` has no router over its tasks, which would select the task of an input: train its configuration with `--phase 2` (and `--set run.overwrite=true`, if a task was added after it), or name the task with --task", .0.display())]
     NoRouter(PathBuf),
     /// The backbone takes another kind of input.
     #[error("the run's backbone takes {0}")]

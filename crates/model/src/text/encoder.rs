@@ -218,7 +218,8 @@ impl TextEmbeddings {
             None => self.position_embeddings.rows(0, tokens).unsqueeze(),
             Some(pad) => self.position_embeddings.forward(counted_positions(&ids, pad, padding)),
         };
-        let segments = match type_ids {
+        // RoBERTa's texts are all of type 0, whatever the tokenizer says: transformers passes none of its types on.
+        let segments = match type_ids.filter(|_| self.counted_from.is_none()) {
             None => self.token_type_embeddings.rows(0, 1).unsqueeze(),
             Some(type_ids) => self.token_type_embeddings.forward(type_ids),
         };
@@ -379,6 +380,17 @@ mod tests {
             let together = model.forward(batch, None, Some(&padding), None).narrow(0, 0, 1).narrow(1, 0, 3);
             let (alone, together) = (values(alone), values(together));
             assert!(alone.iter().zip(&together).all(|(a, b)| (a - b).abs() < 1e-5), "{alone:?} became {together:?}");
+        }
+    }
+
+    #[test]
+    fn types_of_texts_are_berts_alone() {
+        let device = Device::default();
+        for (model_type, differ) in [(TextModelType::Bert, true), (TextModelType::Roberta, false)] {
+            let model = config(model_type).init(&device);
+            let states = |types| values(model.forward(ids(&[&[3, 4, 5]], &device), types, None, None));
+            let typed = states(Some(ids(&[&[0, 0, 1]], &device)));
+            assert_eq!(typed != states(None), differ, "{model_type:?}");
         }
     }
 

@@ -10,11 +10,13 @@ use super::phase::{Baseline, Phase};
 use super::reporting::write_reports;
 use super::scored::{ScoredTask, TaskMetric};
 use super::setup::Setup;
-use super::spec::stages;
+use super::spec::{StageSpec, stages};
 use super::stages::report_cuts;
 use super::trivial::evaluate_baseline;
 use crate::config::TaskConfig;
+use crate::run_directory::{STAGE, forget_analysis, recorded};
 use crate::{Experiment, RunError, Split};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use undertone_model::frozen::FrozenDtype;
 use undertone_report::{EvaluationRecord, Metric, MetricsTable, RoutingAnalysis, TaskColumn};
@@ -91,6 +93,14 @@ pub fn analyze(experiment: &Experiment, split: Split, by: &[String]) -> Result<R
         ("full fine-tuning", Baseline::Full),
     ] {
         for stage in stages(experiment, baseline).iter().filter(|stage| stage.is_complete()) {
+            if !has_tasks_of(experiment, stage)? {
+                let (name, directory) = (baseline.name(), stage.directory.display());
+                tracing::warn!(
+                    "`{directory}` was trained for other tasks and is left out: train it again with `--baseline {name} \
+                     --set run.overwrite=true`"
+                );
+                continue;
+            }
             // A trained backbone was in f32.
             let in_f32 = stage.description.trained_backbone && experiment.model.frozen_dtype != FrozenDtype::F32;
             let own = in_f32.then(|| Setup::in_f32(experiment)).transpose()?;
@@ -109,6 +119,16 @@ pub fn analyze(experiment: &Experiment, split: Split, by: &[String]) -> Result<R
     let mut table = table(tasks, &results)?;
     results.iter().try_for_each(|(name, result)| record(&mut table, name, result))?;
     write(experiment, Report { table, routing, page: None, evaluation: evaluation.unwrap_or_default() })
+}
+
+/// Whether a baseline was trained for the tasks of the configuration. One of a single task is.
+fn has_tasks_of(experiment: &Experiment, stage: &StageSpec) -> Result<bool, RunError> {
+    let names = |experiment: &Experiment| -> BTreeSet<String> {
+        experiment.tasks.iter().map(|task| task.name.clone()).collect()
+    };
+    // A packaged run has no record of how its stages were trained.
+    let trained = recorded(&stage.directory.join(STAGE))?;
+    Ok(stage.task.is_some() || trained.is_none_or(|trained| names(&trained) == names(experiment)))
 }
 
 /// Refuses a run without tasks.
@@ -169,9 +189,12 @@ fn record(table: &mut MetricsTable, router: &str, result: &EvaluationResult) -> 
 
 fn write(experiment: &Experiment, report: Report) -> Result<Report, RunError> {
     let root = experiment.directory();
+    let mut page = None;
+    if report.routing.is_none() {
+        forget_analysis(&root)?;
+    }
     write_json(&root.join("metrics.json"), &report.table)?;
     report.evaluation.write(&root)?;
-    let mut page = None;
     if let Some(routing) = &report.routing {
         write_json(&root.join("analysis.json"), routing)?;
         // The run's own page and those of its stages, which link to one another.

@@ -104,8 +104,8 @@ impl Choice {
 
 /// Returns the directory of the run that `directory` is or belongs to.
 pub(crate) fn root_of(directory: &Path) -> Option<PathBuf> {
-    // The deepest stage directory is `baselines/head/TASK`.
-    let above = directory.ancestors().take(4).find(|above| above.join(CONFIG).is_file());
+    // The deepest directory with a model is `baselines/head/TASK/best`.
+    let above = directory.ancestors().take(5).find(|above| above.join(CONFIG).is_file());
     above.filter(|root| !root.as_os_str().is_empty()).map(Path::to_owned)
 }
 
@@ -150,5 +150,21 @@ fn task_of(experiment: &Experiment, stage: &StageSpec, named: Option<usize>) -> 
         (None, None) if stage.description.heads.len() == 1 => Ok(0),
         (_, Some(named)) => Ok(named),
         (_, None) => only_task(experiment),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_found_from_every_model_in_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let run = dir.path().join("run");
+        for model in ["best", "phase1/a/best", "phase3/best", "baselines/head/a/best"] {
+            std::fs::create_dir_all(run.join(model)).expect("made");
+            std::fs::write(run.join(CONFIG), "seed: 1").expect("written");
+            assert_eq!(root_of(&run.join(model)), Some(run.clone()), "{model}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::model::TaskModel;
 use super::newest::newest;
 use super::setup::Setup;
 use super::spec::StageSpec;
+use super::stages::check_heads;
 use crate::config::TaskConfig;
 use crate::normalize::TextNormalizer;
 use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, Split};
@@ -265,6 +266,7 @@ impl Subject {
         // Long recordings are aligned by the initial model, as in training, so that the evaluated model does not affect
         // the data that it is evaluated on.
         let (own, experiment) = (self.tasks(), self.experiment());
+        check_heads(setup, &own)?;
         let is_aligned_by_another =
             experiment.data.long_audio == LongAudio::Align && setup.experiment.model != experiment.model;
         let data = match is_aligned_by_another {

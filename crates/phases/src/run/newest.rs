@@ -1,5 +1,6 @@
 //! The newest finished phase of a run, and its model.
 
+use super::folder::describe;
 use super::model::TaskModel;
 use super::phase::Phase;
 use super::setup::Setup;
@@ -18,10 +19,18 @@ pub(super) fn newest(setup: &Setup) -> Result<(Phase, TaskModel), RunError> {
     Err(RunError::NothingTrained(experiment.directory()))
 }
 
-/// Returns the newest finished phase with a router, and its stage.
+/// Returns the newest finished phase with a router over all tasks, and its stage. A router from before a task was added is none.
 pub(super) fn newest_routed(experiment: &Experiment) -> Option<(Phase, StageSpec)> {
-    let stage = |phase| Some((phase, stages(experiment, phase).into_iter().find(StageSpec::is_complete)?));
+    let stage =
+        |phase| Some((phase, stages(experiment, phase).into_iter().find(|stage| is_routed(experiment, stage))?));
     [Phase::Joint, Phase::Router].into_iter().find_map(stage)
+}
+
+fn is_routed(experiment: &Experiment, stage: &StageSpec) -> bool {
+    // A folder that cannot be read is refused where it is loaded.
+    let has_all =
+        || describe(&stage.best()).map_or(true, |made| experiment.tasks.iter().all(|task| made.has(&task.name)));
+    stage.is_complete() && has_all()
 }
 
 /// Returns a model with the adapters and heads of phase 1.

@@ -35,7 +35,7 @@ pub struct Rejected {
     pub others: f64,
 }
 
-/// Values of `router.reject` that are tried.
+/// Values of `router.reject` that are tried, as far as they can reject something.
 const TRIED: [f64; 3] = [0.01, 0.05, 0.1];
 
 /// Compares a split of a run's data with inputs of none of its tasks: a file with a text on each line, a recording, or a
@@ -57,8 +57,10 @@ pub fn tell_others(experiment: &Experiment, split: Split, others: &Path) -> Resu
         let rejected = distances.iter().filter(|distance| known.share_beyond(**distance) < limit);
         rejected.count() as f64 / distances.len() as f64
     };
-    let rejected = TRIED.map(|reject| Rejected { reject, own: below(&own, reject), others: below(&distances, reject) });
-    Ok(Others { own: own.len(), others: distances.len(), area: area(&distances, own), rejected: rejected.into() })
+    let tried = TRIED.into_iter().filter(|reject| *reject > known.least_share());
+    let rejected = tried.map(|reject| Rejected { reject, own: below(&own, reject), others: below(&distances, reject) });
+    let rejected = rejected.collect();
+    Ok(Others { own: own.len(), others: distances.len(), area: area(&distances, own), rejected })
 }
 
 /// Returns the probability that one of `low` is below one of `high`; equal ones count half.
@@ -85,10 +87,11 @@ impl Predictor {
         };
         match self.setup.pretrained.text() {
             Some(text) => {
+                let longest = self.longest_routed(text.max_tokens);
                 let lines = std::fs::read_to_string(path).map_err(RunError::of_file("read", path))?;
                 for line in lines.lines().filter(|line| !line.trim().is_empty()) {
                     let name = user_input_origin().to_string();
-                    let (row, _) = TextSample::plain(name, line, None, text.max_tokens, &text.framer)?;
+                    let (row, _) = TextSample::plain(name, line, None, longest, &text.framer)?;
                     add(SampleInput::Text(row))?;
                 }
             }

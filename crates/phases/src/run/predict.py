@@ -398,7 +398,9 @@ class TextEncoder(Network):
         """Stream before the first block, `[1, tokens, width]`, and the number of tokens."""
         count = len(encoding.ids)
         positions = slice(self.first_position, self.first_position + count)
-        rows = [("word", encoding.ids), ("position", positions), ("token_type", encoding.type_ids)]
+        # RoBERTa's texts are all of type 0, whatever the tokenizer says.
+        types = [0] * len(encoding.ids) if self.first_position else encoding.type_ids
+        rows = [("word", encoding.ids), ("position", positions), ("token_type", types)]
         x = sum(self.weights[f"embeddings.{name}_embeddings.weight"][ids] for name, ids in rows)
         return self.norm("embeddings.LayerNorm", x, self.epsilon)[None], count
 
@@ -686,10 +688,13 @@ class Dynamo:
 
     @torch.inference_mode()
     def text(self, text, context=None, task=None):
-        """Answer to a text, or to a question about a context. The router reads the whole text and decides once."""
+        """Answer to a text, or to a question about a context. The router reads as much as the tasks do, and decides once."""
         if self.backbone.reads != "text":
             raise DynamoError("the model reads audio: give a file with --audio")
-        tapped, count = self.tapped(self.backbone.encode(text, context, self.backbone.longest))
+        configs = [config for _, config, _ in self.heads.values()]
+        lengths = [config[key] for config in configs for key in ("max_length", "max_source") if key in config]
+        longest = min(self.backbone.longest, max(lengths, default=self.backbone.longest))
+        tapped, count = self.tapped(self.backbone.encode(text, context, longest))
         evidence = self.words.evidence(text, context) if self.words else None
         chosen, routed = self.decide(tapped, count, task, evidence)
         kind = self.heads[chosen][1]["type"]

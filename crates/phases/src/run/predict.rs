@@ -87,6 +87,10 @@ impl Predictor {
         if known.is_none() && experiment.router.reject > 0.0 {
             return Err(RunError::NotRecorded { key: "router.reject", stage: stage.directory });
         }
+        let (reject, least) = (experiment.router.reject, known.as_ref().map(KnownInputs::least_share));
+        if let Some(least) = least.filter(|least| reject > 0.0 && reject <= *least) {
+            return Err(RunError::Reject(reject, least));
+        }
         Ok(Self { known, ..Self::of(setup, model, experiment.tasks.clone())? })
     }
 
@@ -148,8 +152,8 @@ impl Predictor {
         answers.collect()
     }
 
-    /// Answers a text, or a text with a context, such as a question about it. The router reads the text as it is and
-    /// decides once. The chosen task then reads it like its records, truncated to its own length or in windows, all
+    /// Answers a text, or a text with a context, such as a question about it. The router reads as much of the text as the
+    /// longest inputs of the tasks have, and decides once. The chosen task then reads it like its records, truncated to its own length or in windows, all
     /// with the adapters of that decision.
     ///
     /// # Errors
@@ -157,7 +161,7 @@ impl Predictor {
     pub fn text(&self, text: &str, context: Option<&str>) -> Result<Prediction, RunError> {
         let no_text = RunError::Modality("audio: give a file with --audio");
         let backbone = self.setup.pretrained.text().ok_or(no_text)?;
-        let (name, longest) = (user_input_origin().to_string(), backbone.max_tokens);
+        let (name, longest) = (user_input_origin().to_string(), self.longest_routed(backbone.max_tokens));
         let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
         let mut asked = self.batch(vec![SampleInput::Text(row)])?;
         let decision = self.decide(&self.tap(&mut asked)?, &asked);
@@ -178,6 +182,12 @@ impl Predictor {
         }
         let said = config.head.answer_text(&typed, &read.samples, &answers).map_err(RunError::Evaluate)?;
         Ok(self.prediction(decision, said))
+    }
+
+    /// Number of tokens of a text that the router reads: as many as in training, where it reads the tasks' inputs, and no more than the
+    /// backbone has positions for.
+    pub(super) fn longest_routed(&self, positions: usize) -> usize {
+        self.tasks.iter().map(|task| task.head.max_input()).max().map_or(positions, |longest| longest.min(positions))
     }
 
     /// Cuts audio into samples that fit the window, each with the index of its first value.

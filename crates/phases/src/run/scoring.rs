@@ -22,13 +22,17 @@ pub(super) struct Scoring<'a> {
     examples: Vec<Vec<Example>>,
     /// All samples of each task.
     samples: Vec<Vec<ScoredSample>>,
+    /// Whether a model is being trained: registered metrics have no interval then. Each of a thousand drawn sets of texts is scored by
+    /// them anew, where built-in metrics add what they have counted.
+    pub in_training: bool,
 }
 
 impl<'a> Scoring<'a> {
     pub fn new(tasks: &'a [TaskConfig], normalizer: &'a TextNormalizer) -> Self {
         let scores = tasks.iter().map(|task| Score::new(&task.head, &task.metrics())).collect();
         let (losses, examples) = (vec![(0.0, 0.0); tasks.len()], vec![Vec::new(); tasks.len()]);
-        Self { tasks, normalizer, scores, losses, examples, samples: vec![Vec::new(); tasks.len()] }
+        let samples = vec![Vec::new(); tasks.len()];
+        Self { tasks, normalizer, scores, losses, examples, samples, in_training: false }
     }
 
     /// Adds the model's answers to a batch.
@@ -114,6 +118,9 @@ impl<'a> Scoring<'a> {
             for TaskMetric { name, .. } in scored.metrics() {
                 let Some(value) = scored.metric_of(name, &mut all.iter().copied()) else { continue };
                 values.entry(name.clone()).or_insert(value);
+                if self.in_training && task.head.registered_metrics().iter().any(|metric| metric.name == name) {
+                    continue;
+                }
                 intervals.extend(scored.interval_of(name, &all).map(|interval| (name.clone(), interval)));
             }
             result.tasks.insert(task.name.clone(), values);

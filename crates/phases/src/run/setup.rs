@@ -59,6 +59,14 @@ impl Setup {
     /// As for [`new`](Self::new).
     pub(super) fn in_f32(experiment: &Experiment) -> Result<Self, RunError> {
         let model = ModelConfig { frozen_dtype: FrozenDtype::F32, ..experiment.model.clone() };
+        Self::on(model, experiment)
+    }
+
+    /// As [`new`](Self::new), with the backbone of another section `model`.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(super) fn on(model: ModelConfig, experiment: &Experiment) -> Result<Self, RunError> {
         let Self { device, pretrained, .. } = Self::new(&Experiment { model, ..experiment.clone() })?;
         Ok(Self::of(experiment, device, pretrained))
     }
@@ -190,7 +198,9 @@ impl Setup {
         let states =
             pretrained.speech().map(|speech| StateCache::open(&self.experiment, speech)).transpose()?.flatten();
         let states = states.map(Arc::new);
-        Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group, states })
+        let interrupt = self.interrupt.clone();
+        let in_training = false;
+        Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group, states, interrupt, in_training })
     }
 }
 

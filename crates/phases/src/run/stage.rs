@@ -2,6 +2,7 @@
 
 use super::adapter_teacher::TrainedAdapters;
 use super::batch::TaskDataset;
+use super::evaluator::Evaluator;
 use super::folder::{AdapterDescription, Description, load_backbone, load_parts, load_router};
 use super::model::TaskModel;
 use super::objective::{StageBatches, TaskObjective};
@@ -185,7 +186,7 @@ impl StageSpec {
             loss: self.loss.clone(),
             teacher: self.teacher(setup)?,
             valid: setup.evaluation_batches(&self.tasks, Split::Valid)?,
-            evaluator: setup.evaluator(self.tasks.clone())?,
+            evaluator: Evaluator { in_training: true, ..setup.evaluator(self.tasks.clone())? },
             description: (self.layout == Layout::Adapters).then(|| self.description_on(setup)),
         })
     }

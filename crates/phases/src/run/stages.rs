@@ -8,10 +8,13 @@ use super::prepare::Prepared;
 use super::setup::Setup;
 use super::spec::{StageKind, StageSpec, stages};
 use super::words;
-use crate::config::{CONFIG, Parallel, TaskConfig};
-use crate::run_directory::{RunDirectory, STAGE, check_changes, has_learned, is_occupied, named, record, recorded};
-use crate::{Experiment, RunError, Session, Split};
-use std::path::PathBuf;
+use crate::config::{CONFIG, Parallel, TaskConfig, TokenizerConfig};
+use crate::run_directory::{
+    RunDirectory, STAGE, check_changes, forget_analysis, has_learned, is_occupied, named, record, recorded,
+};
+use crate::{Experiment, ModelConfig, RunError, Session, Split};
+use std::path::{Path, PathBuf};
+use undertone_model::frozen::FrozenDtype;
 use undertone_tasks::Cut;
 use undertone_train::{Display, ProcessGroup, Summary, TrainError};
 
@@ -67,8 +70,18 @@ pub fn train_phases(
     }
     let kinds: Vec<StageKind> = phases.iter().copied().map(StageKind::Phase).collect();
     // Once an earlier phase is trained again, the results of later phases are outdated.
-    let outdated: Vec<StageKind> = first.later().map(StageKind::Phase).collect();
+    let outdated = made_from(experiment, first);
     run(experiment, &kinds, &outdated, session)
+}
+
+/// Returns the kinds of stages that start or learn from the results of a phase: the later ones, and the baseline that learned from a
+/// phase as it was, or from one that was made from it.
+fn made_from(experiment: &Experiment, phase: Phase) -> Vec<StageKind> {
+    let student = StageKind::Baseline(Baseline::Distilled);
+    let trained = stages(experiment, student).first().and_then(|stage| recorded(&stage.directory.join(STAGE)).ok()?);
+    let teacher = trained.as_ref().unwrap_or(experiment).phases.baselines.teacher;
+    let student = (phase.number() <= usize::from(teacher.phase)).then_some(student);
+    phase.later().map(StageKind::Phase).chain(student).collect()
 }
 
 /// As [`train`], for a baseline of a run with tasks.
@@ -143,7 +156,14 @@ impl StageOutcome {
 /// for minutes.
 fn checked_setup(experiment: &Experiment, specs: &[StageSpec], session: &Session) -> Result<Setup, RunError> {
     let trains_backbone = specs.iter().any(|stage| stage.description.trained_backbone);
-    let mut setup = if trains_backbone { Setup::in_f32(experiment)? } else { Setup::new(experiment)? };
+    let mut model = experiment.model.clone();
+    if trains_backbone {
+        model.frozen_dtype = FrozenDtype::F32;
+    }
+    if session.resume {
+        keep_vocabulary(&mut model, &experiment.directory());
+    }
+    let mut setup = Setup::on(model, experiment)?;
     (setup.interrupt, setup.process_group) = (session.interrupt.clone(), session.process_group.clone());
     setup.resumes = session.resume;
     check_fit(&setup)?;
@@ -152,6 +172,17 @@ fn checked_setup(experiment: &Experiment, specs: &[StageSpec], session: &Session
     }
     specs.iter().try_for_each(|stage| stage.check_optimizer(&setup))?;
     Ok(setup)
+}
+
+/// Takes the vocabulary of the run in `directory` where one is trained on the texts: other texts would give other tokens than those that
+/// its parameters stand for.
+fn keep_vocabulary(model: &mut ModelConfig, directory: &Path) {
+    let kept = directory.join("best/tokenizer.json");
+    if let Some(tokenizer) =
+        model.tokenizer.as_mut().filter(|tokenizer| tokenizer.vocab_size.is_some() && kept.is_file())
+    {
+        *tokenizer = TokenizerConfig { path: Some(kept), vocab_size: None };
+    }
 }
 
 /// Returns the configuration that the run in the directory was started with, if there is one.
@@ -195,8 +226,8 @@ fn outdated_directories(setup: &Setup, asked: &[StageSpec]) -> Result<Vec<PathBu
         for stage in stages(experiment, phase) {
             let is_asked = asked.iter().any(|asked| asked.directory == stage.directory);
             if is_asked && stage.is_complete() && !stage.is_finished(setup)? {
-                let later = phase.later().flat_map(|later| stages(experiment, later)).map(|stage| stage.directory);
-                return Ok(later.filter(|directory| directory.exists()).collect());
+                let later = made_from(experiment, phase).into_iter().flat_map(|kind| stages(experiment, kind));
+                return Ok(later.map(|stage| stage.directory).filter(|directory| directory.exists()).collect());
             }
         }
     }
@@ -226,7 +257,11 @@ impl Beginning<'_> {
         // A stage in the run's own directory records the configuration there itself.
         let records = !self.is_recorded && stage.directory != self.directory.path;
         let mut write = || {
+            let is_part = self.replaced.iter().any(|replaced| *replaced != self.directory.path);
             self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
+            if is_part {
+                forget_analysis(&self.directory.path)?;
+            }
             if records {
                 record(experiment, &self.directory.path.join(CONFIG))?;
             }
@@ -377,16 +412,20 @@ pub(super) fn check_fit(setup: &Setup) -> Result<(), RunError> {
     if !experiment.tasks.is_empty() && tap >= blocks {
         return Err(RunError::Tap { tap, blocks });
     }
+    check_heads(setup, &experiment.tasks)?;
     for task in &experiment.tasks {
-        // A head reads no more tokens than the backbone has positions for, and divides its width.
-        if let Some(text) = setup.pretrained.text() {
-            let fits = task.head.fits(network.d_model(), text.max_tokens);
-            fits.map_err(|reason| RunError::Head { task: task.name.clone(), reason })?;
-        }
         TaskModel::new(network.clone(), &[task.adapter()], &[], tap, &setup.device)
             .map_err(|source| RunError::Adapt { task: format!("task `{}`", task.name), source })?;
     }
     Ok(())
+}
+
+/// Checks that heads on a text backbone read no more tokens than it has positions for, and divide its width.
+pub(super) fn check_heads(setup: &Setup, tasks: &[TaskConfig]) -> Result<(), RunError> {
+    let Some(text) = setup.pretrained.text() else { return Ok(()) };
+    let d_model = setup.pretrained.network().d_model();
+    let fits = |task: &TaskConfig| task.head.fits(d_model, text.max_tokens);
+    tasks.iter().try_for_each(|task| fits(task).map_err(|reason| RunError::Head { task: task.name.clone(), reason }))
 }
 
 /// Logs the number of inputs and targets that are truncated: nothing is truncated silently.
