@@ -46,6 +46,12 @@ fn a_fresh_model_has_a_vocabulary_that_is_trained_on_its_texts() {
     for args in [&["eval", "--run", "runs/tiny"][..], &["transcribe", "--model", "runs/tiny", "0.wav"]] {
         assert_eq!(place.run(args).status, Some(0), "{args:?}");
     }
+    // It stays the same though a text is corrected.
+    let list = std::fs::read_to_string(place.path("list.jsonl")).expect("a list");
+    place.write("list.jsonl", list.replace("đường đi xin chào", "đường đường đi đi bạn bạn"));
+    trained(&place, &["--resume", "--set", "train.max_steps=8"]);
+    assert!(tokenizer(&place, "tiny") == bytes);
+    place.write("list.jsonl", list);
     // Another model takes it from there.
     let path = "model.tokenizer={path: runs/tiny/best, vocab_size: null}";
     trained(&place, &["--set", "run.name=second", "--set", path]);

@@ -10,38 +10,13 @@ use std::fmt;
 ///
 /// `train` includes its changes in phases, baselines and tasks, `data.test` that of tasks.
 pub const CHANGEABLE: &[&str] = &[
-    "device",
-    "device_preset",
-    "kernels",
-    "data.workers",
-    "data.prefetch_batches",
-    "data.prefetch_bytes",
-    "data.eval_batch_size",
-    "data.cache",
-    "data.on_bad_sample",
-    "data.max_bad_share",
-    "data.test",
-    "train.max_steps",
-    "train.epochs",
-    "train.optimizer",
-    "train.compute",
-    "train.guard",
-    "train.ema_decay",
-    "train.shard_optimizer",
-    "train.rank_timeout",
-    "train.gradient_checkpointing",
-    "train.evaluate",
-    "train.checkpoint.every",
-    "train.checkpoint.keep_last",
-    "train.checkpoint.keep_best",
-    "train.early_stopping.patience",
-    "train.early_stopping.min_delta",
-    "train.log_every",
-    "train.tensorboard",
-    "train.csv",
-    "phases.3.lr",
-    "phases.1.parallel",
-    "router.reject",
+    "device", "device_preset", "kernels", "data.workers", "data.prefetch_batches", "data.prefetch_bytes",
+    "data.eval_batch_size", "data.cache", "data.on_bad_sample", "data.max_bad_share", "data.test", "train.max_steps",
+    "train.epochs", "train.optimizer", "train.compute", "train.guard", "train.ema_decay", "train.shard_optimizer",
+    "train.rank_timeout", "train.gradient_checkpointing", "train.evaluate", "train.checkpoint.every",
+    "train.checkpoint.keep_last", "train.checkpoint.keep_best", "train.early_stopping.patience",
+    "train.early_stopping.min_delta", "train.log_every", "train.tensorboard", "train.csv", "phases.3.lr",
+    "phases.1.parallel", "router.reject",
 ];
 
 /// Key with another value than the run was started with.
@@ -62,20 +37,21 @@ pub(crate) fn changes(before: &Experiment, now: &Experiment) -> Vec<Change> {
     found
 }
 
-/// Returns all keys. Those of early stopping are compared one by one with a run that has none.
 fn values(experiment: &Experiment) -> Value {
-    let mut values = serde_json::to_value(experiment).unwrap_or_default();
-    let early_stopping = &mut values["train"]["early_stopping"];
-    if early_stopping.is_null() {
-        *early_stopping = Value::Object(Default::default());
-    }
-    values
+    serde_json::to_value(experiment).unwrap_or_default()
 }
 
 fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
     if before == after {
         return;
     }
+    // Keys of training that a phase or task has, and had not, are compared one by one, and so are those of early stopping.
+    let none = Value::Object(Default::default());
+    let (before, after) = match (before, after) {
+        (Value::Null, Value::Object(_)) if is_below(&general(path), "train") => (&none, after),
+        (Value::Object(_), Value::Null) if is_below(&general(path), "train") => (before, &none),
+        both => both,
+    };
     let (Some(olds), Some(news)) = (fields(before), fields(after)) else {
         let (key, before, after) = (path.to_owned(), before.clone(), after.clone());
         return found.push(Change { key, before, after });
@@ -197,6 +173,14 @@ mod tests {
             assert_eq!(keys(&[setting]), [(key.to_owned(), harmless)], "{setting}");
         }
         assert_eq!(keys(&["run.name=another", "run.overwrite=true"]), []);
+        // A section that was not there before is compared key by key.
+        for (setting, expected) in [
+            ("tasks.a.train.checkpoint.every=1", ("tasks.a.train.checkpoint.every", true)),
+            ("phases.3.train.early_stopping.patience=3", ("phases.3.train.early_stopping.patience", true)),
+            ("tasks.a.train.optimizer={name: adafactor}", ("tasks.a.train.optimizer.name", false)),
+        ] {
+            assert_eq!(keys(&[setting]), [(expected.0.to_owned(), expected.1)], "{setting}");
+        }
     }
 
     #[test]

@@ -58,10 +58,35 @@ pub(super) const OF_TASKS: &[&str] = &["phases.1.train", "train"];
 pub(super) fn settle(layers: &mut [Dict]) {
     TRAIN.iter().for_each(|(section, _)| settle_train(layers, section));
     OTHERS.iter().for_each(|choice| settle_at(layers, choice.path, choice));
+    SOURCES.iter().for_each(|path| settle_source(layers, path));
     for task in layers.iter_mut().flat_map(tasks_mut) {
         if let Some(train) = task.get_mut("train").and_then(dict_mut) {
             settle_train(std::slice::from_mut(train), "");
         }
+    }
+}
+
+/// Sources of data that may be one map, and the keys of which one says where its samples come from.
+const SOURCES: [&str; 3] = ["data.train", "data.valid", "data.test"];
+const ORIGINS: [&str; 4] = ["part_of_train", "path", "hub", "synth"];
+
+/// As `settle_at`: where a layer names another origin than those below it, theirs lose all of their keys.
+fn settle_source(layers: &mut [Dict], path: &str) {
+    let mut below: Option<&str> = None;
+    for index in 0..layers.len() {
+        let Some(keys) = find(&layers[index], path).and_then(Value::as_dict).filter(|keys| !keys.is_empty()) else {
+            continue;
+        };
+        let is_given = |origin: &&str| keys.get(*origin).is_some_and(|value| !matches!(value, Value::Empty(..)));
+        let named = ORIGINS.into_iter().find(is_given);
+        if named.is_some() && below.is_some() && named != below {
+            layers[..index]
+                .iter_mut()
+                .filter_map(|layer| find_mut(layer, path).and_then(dict_mut))
+                .for_each(Dict::clear);
+        }
+        // Samples are made where nothing is named.
+        below = named.or(below).or(Some("synth"));
     }
 }
 

@@ -8,8 +8,10 @@ use super::{
 use crate::backbone::Architecture;
 use burn::tensor::Device;
 use figment::Figment;
-use figment::providers::{Env, Serialized};
+use figment::providers::Serialized;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use undertone_fit::DevicePreset;
 use undertone_model::router::RouterConfig;
@@ -178,12 +180,17 @@ impl Experiment {
             }
             layers.add(YamlFile(file))?;
         }
-        layers.add(Env::prefixed("UNDERTONE_").split("__"))?;
+        for (name, text) in variables() {
+            let value: serde_json::Value = serde_norway::from_str(&text)
+                .map_err(|error| format!("the environment variable `{name}` is no YAML: {error}"))?;
+            let key = name[VARIABLES.len()..].to_lowercase().replace("__", ".");
+            layers.set(&key, value, &format!("environment variable `{name}`"))?;
+        }
         for setting in settings {
             let malformed = || format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`");
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
             let value: serde_json::Value = serde_norway::from_str(text).map_err(|_| malformed())?;
-            layers.set(key, value)?;
+            layers.set(key, value, SET)?;
         }
         layers.migrate()?;
         if let Some(backbone) = found_backbone(&layers.figment()) {
@@ -281,6 +288,18 @@ impl Experiment {
     pub fn to_yaml(&self) -> String {
         serde_norway::to_string(self).unwrap_or_default()
     }
+}
+
+/// Beginning of the names of environment variables that set keys: `UNDERTONE_TRAIN__MAX_STEPS` is `train.max_steps`.
+const VARIABLES: &str = "UNDERTONE_";
+
+/// What messages call values of `--set`.
+const SET: &str = "--set";
+
+/// Environment variables that set keys, by name.
+fn variables() -> BTreeMap<String, String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with(VARIABLES)).collect()
 }
 
 #[cfg(test)]

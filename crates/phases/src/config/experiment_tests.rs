@@ -1,5 +1,6 @@
 use super::*;
 use crate::{Origin, SourceConfig, Split, Synthesised};
+use std::path::PathBuf;
 use undertone_data::loader::Workers;
 use undertone_model::frozen::FrozenDtype;
 
@@ -245,6 +246,34 @@ fn a_folder_says_what_it_is_where_the_configuration_does_not() {
 }
 
 #[test]
+fn a_key_that_is_given_twice_is_refused() {
+    for yaml in [
+        "train: {max_steps: 200}\nseed: 1\ntrain: {log_every: 3}",
+        "data: {batch_size: 2, batch_size: 3}",
+        "base: &b {max_steps: 200}\ntrain:\n  <<: *b\n  log_every: 3\n  log_every: 4",
+    ] {
+        let error = load(yaml, &[]).expect_err("refused").to_string();
+        assert!(error.contains("duplicate"), "{error}");
+    }
+}
+
+#[test]
+fn a_source_that_is_named_replaces_the_one_below() {
+    let made = "data: {train: {synth: cw, samples: 5, cw: {clean: 1.0}}, valid: {synth: cw, samples: 2}}";
+    let files = ["data.train={path: x.csv}", "data.valid={part_of_train: 0.1}"];
+    let data = load(made, &files).expect("loaded").data;
+    assert_eq!(data.train.0, [SourceConfig::files(PathBuf::from("x.csv"))]);
+    assert!(data.valid.is_some());
+    let samples = |source: &SourceConfig| source.synthesised().expect("a synthesiser").samples;
+    let recorded = "data: {train: {path: x.csv, columns: {text: said}}, valid: {path: y.csv}}";
+    let back = load(recorded, &["data.train={synth: cw, samples: 5}"]).expect("loaded").data;
+    assert_eq!(samples(&back.train.0[0]), 5);
+    // Without a name, keys are added to those that are there.
+    let more = load(made, &["data.train={samples: 7}", "data.valid.samples=3"]).expect("loaded").data;
+    assert_eq!((samples(&more.train.0[0]), options(&more.train.0[0]).contains_key("clean")), (7, true));
+}
+
+#[test]
 fn a_file_of_brackets_is_refused_at_once() {
     for open in ["[", "{a: ", "a: [b, {c: "] {
         let begun = std::time::Instant::now();
@@ -299,6 +328,11 @@ fn refusals_name_the_key_and_the_place() {
             "data: {pack: true, previous_text: 1, train: {path: x}, valid: {path: y}}",
             vec![],
             vec!["data.pack", "data.previous_text"],
+        ),
+        (
+            "{data: {previous_text: 0.5}, tasks: [{name: a, data: {train: {path: x.csv}, valid: {path: y.csv}}}]}",
+            vec![],
+            vec!["data.previous_text", "runs without `tasks`"],
         ),
         ("data: {group_by_length: true, valid: {path: x.csv}}", vec![], vec!["data.group_by_length"]),
         ("data: {max_bad_share: 0.1, train: {path: x.csv}}", vec![], vec!["data.max_bad_share", "on_bad_sample"]),

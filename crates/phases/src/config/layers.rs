@@ -76,21 +76,29 @@ impl Layers {
         Ok(())
     }
 
-    /// Sets one key in a layer of its own. There are no keys within lists, so a list on the key's path is replaced as a
-    /// whole.
+    /// Sets one key in a layer of its own, which messages call `origin`. There are no keys within lists, so a list on the key's path
+    /// is replaced as a whole.
     ///
     /// # Errors
     /// When a list has no such element.
-    pub(super) fn set(&mut self, key: &str, value: serde_json::Value) -> Result<(), ConfigError> {
+    pub(super) fn set(&mut self, key: &str, value: serde_json::Value, origin: &str) -> Result<(), ConfigError> {
         let ends = key.match_indices('.').map(|(at, _)| at);
         let figment = self.figment();
         for (prefix, rest) in ends.map(|at| (&key[..at], &key[at + 1..])) {
             let Ok(found @ Value::Array(..)) = figment.find_value(prefix) else { continue };
             let mut list = serde_json::to_value(&found).unwrap_or_default();
-            set_within(&mut list, rest, value).map_err(|reason| format!("`--set {key}`: `{prefix}` {reason}"))?;
-            return self.add(Serialized::default(prefix, list));
+            set_within(&mut list, rest, value).map_err(|reason| format!("{origin}, `{key}`: `{prefix}` {reason}"))?;
+            return self.add_from(Serialized::default(prefix, list), origin);
         }
-        self.add(Serialized::default(key, value))
+        self.add_from(Serialized::default(key, value), origin)
+    }
+
+    fn add_from(&mut self, provider: impl Provider, origin: &str) -> Result<(), ConfigError> {
+        self.add(provider)?;
+        if let Some(layer) = self.0.last_mut() {
+            layer.metadata = Metadata::named(origin.to_owned());
+        }
+        Ok(())
     }
 
     /// Translates keys of earlier versions, with a warning for each layer that has some.
@@ -202,19 +210,18 @@ impl Provider for YamlFile<'_> {
 /// Reads the keys of a YAML text.
 ///
 /// # Errors
-/// When it is not YAML, or too many brackets are open at once.
+/// When it is not YAML, a key is given twice, or too many brackets are open at once.
 pub(super) fn parse_yaml(text: &str) -> Result<Dict, String> {
     check_depth(text)?;
-    let merged = text.contains("<<").then(|| without_merge_keys(text)).flatten();
-    serde_norway::from_str(merged.as_deref().unwrap_or(text)).map_err(|e| e.to_string())
-}
-
-/// Returns a YAML text without merge keys; `None` if it is no map or they name none.
-fn without_merge_keys(text: &str) -> Option<String> {
-    let mut value: serde_norway::Value = serde_norway::from_str(text).ok()?;
-    value.apply_merge().ok()?;
-    // An empty file has no keys.
-    value.is_mapping().then(|| serde_norway::to_string(&value).ok()).flatten()
+    let said = |error: serde_norway::Error| error.to_string();
+    // Read into a map at once, the last of two equal keys would count.
+    let mut value: serde_norway::Value = serde_norway::from_str(text).map_err(said)?;
+    if !text.contains("<<") {
+        return serde_norway::from_str(text).map_err(said);
+    }
+    value.apply_merge().map_err(said)?;
+    // Written out once more, because numbers as keys become texts only there.
+    serde_norway::from_str(&serde_norway::to_string(&value).map_err(said)?).map_err(said)
 }
 
 /// Returns a figment error as one sentence that names key, problem and place.
@@ -238,9 +245,7 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
     let problem = plain(&problem);
     let place = error.metadata.as_ref().map(|m| match &m.source {
         Some(figment::Source::File(path)) => format!(" (in {})", path.display()),
-        // Only values of `--set` come from code.
-        Some(_) => " (in --set)".to_owned(),
-        None => format!(" (in {})", m.name),
+        _ => format!(" (in {})", m.name),
     });
     let key = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
     format!("{key}{problem}{}", place.unwrap_or_default())

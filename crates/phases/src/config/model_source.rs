@@ -9,7 +9,7 @@ use undertone_model::whisper::{PositionEmbeddings, WhisperConfig};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSource {
-    /// Name of a model that comes with Undertone; there is one, which is the default.
+    /// Name of a model that comes with Undertone: `whisper-nano-cw`, the default, or `whisper-nano-cw-wide`.
     pub bundled: Option<String>,
     /// Folder in the Hugging Face layout, or of an adapter that PEFT saved; a file of whisper.cpp or openai-whisper; or a folder
     /// of CTranslate2.

@@ -213,6 +213,11 @@ impl PartRates {
         ]
     }
 
+    /// The rates that are given.
+    pub(crate) fn rates_mut(&mut self) -> impl Iterator<Item = &mut f64> {
+        [&mut self.router, &mut self.adapters, &mut self.heads].into_iter().flatten()
+    }
+
     /// Returns the rates as parameter groups.
     pub(crate) fn groups(&self) -> Vec<GroupConfig> {
         let rates = self.all().into_iter().filter(|(_, lr, _)| lr.is_some());

@@ -16,6 +16,20 @@ pub(crate) struct Layer {
     pub reason: String,
 }
 
+/// Keys that say, or depend on, how an optimizer step is split into batches: where one is given, that stays as it is.
+const GIVEN: [&str; 10] = [
+    "data.batch_size",
+    "train.accumulation",
+    "data.max_batch_seconds",
+    "phases.1.train.accumulation",
+    "phases.2.train.accumulation",
+    "phases.3.train.accumulation",
+    "phases.baselines.head.accumulation",
+    "phases.baselines.shared.accumulation",
+    "phases.baselines.distilled.accumulation",
+    "phases.baselines.full.accumulation",
+];
+
 /// Returns the layer of the preset in `figment`, for a place below everything else in it. `None` without a preset, or
 /// if `figment` is invalid, which is reported when the whole configuration is read.
 pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
@@ -25,7 +39,10 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
         Ok(_) => figment.extract_inner("model").ok()?,
         Err(_) => ModelConfig::default(),
     };
-    let given = ["data.batch_size", "train.accumulation"].into_iter().find(|key| figment.find_value(key).is_ok());
+    let tasks: Vec<TaskConfig> = figment.extract_inner("tasks").unwrap_or_default();
+    let of_a_task = tasks.iter().any(|task| task.train.contains_key("accumulation"));
+    let given = GIVEN.into_iter().find(|key| figment.find_value(key).is_ok());
+    let given = given.or(of_a_task.then_some("tasks[].train.accumulation"));
     // The number of data loader threads depends on the host, not on the card.
     let workers = Workers::Auto;
     let effective = DataConfig::default().batch_size;
@@ -34,7 +51,6 @@ pub(crate) fn layer(figment: &Figment) -> Option<Layer> {
     let given_compute: Option<Precision> = figment.extract_inner("train.compute").ok();
     let compute = given_compute.map(Precision::number_type).filter(|compute| *compute != Compute::Auto);
     let context = PresetContext { device, compute, given, effective, rate_rule, workers: workers.count() };
-    let tasks: Vec<TaskConfig> = figment.extract_inner("tasks").unwrap_or_default();
     let trained = trained(&model, &tasks);
     let optimizer: OptimizerConfig = figment.extract_inner("train.optimizer").unwrap_or_default();
     let model = PresetModel {

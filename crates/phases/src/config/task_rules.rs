@@ -13,24 +13,8 @@ use undertone_train::{LAST_LOSS, TrainConfig};
 
 /// Names that lines of `metrics.jsonl` or folders use for something else.
 const RESERVED: [&str; 18] = [
-    GUMBEL_TEMPERATURE,
-    "step",
-    "split",
-    "loss",
-    LAST_LOSS,
-    "lr",
-    "grad_norm",
-    "loss_scale",
-    "skipped_steps",
-    "all",
-    ERROR,
-    "routing",
-    "load_balance",
-    "efficiency",
-    "consistency",
-    "entropy",
-    "temperature",
-    "confidence",
+    GUMBEL_TEMPERATURE, "step", "split", "loss", LAST_LOSS, "lr", "grad_norm", "loss_scale", "skipped_steps", "all",
+    ERROR, "routing", "load_balance", "efficiency", "consistency", "entropy", "temperature", "confidence",
 ];
 
 /// # Errors

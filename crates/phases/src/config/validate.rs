@@ -10,33 +10,16 @@ use undertone_model::frozen::FrozenDtype;
 use undertone_tasks::HeadConfig;
 
 /// Keys of runs without `tasks`, beside `data.valid`.
-const OF_WHOLE: [&str; 7] = [
-    "data.train",
-    "data.test",
-    "data.source_temperature",
-    "model.trainable",
-    "model.lora",
-    "train.evaluate.metrics",
-    "train.checkpoint.metric",
+const OF_WHOLE: [&str; 8] = [
+    "data.train", "data.test", "data.source_temperature", "data.previous_text", "model.trainable", "model.lora",
+    "train.evaluate.metrics", "train.checkpoint.metric",
 ];
 
 /// Keys for speech.
 const OF_SPEECH: [&str; 15] = [
-    "loss",
-    "data.max_batch_seconds",
-    "data.normalizer",
-    "data.spellings",
-    "data.pad",
-    "data.eval_pad",
-    "data.language",
-    "data.task",
-    "data.long_audio",
-    "data.pack",
-    "data.timestamps",
-    "data.previous_text",
-    "data.augment",
-    "data.cache",
-    "data.on_bad_sample",
+    "loss", "data.max_batch_seconds", "data.normalizer", "data.spellings", "data.pad", "data.eval_pad",
+    "data.language", "data.task", "data.long_audio", "data.pack", "data.timestamps", "data.previous_text",
+    "data.augment", "data.cache", "data.on_bad_sample",
 ];
 
 impl Experiment {

@@ -38,6 +38,7 @@ pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
         workers: data.workers.count(),
         prefetch_batches: data.prefetch_batches,
         batch_size: data.batch_size,
+        max_batch_seconds: data.max_batch_seconds,
         pads_to_window: data.pad == Pad::Window,
         accumulation: train.accumulation,
         compute: train.compute.number_type(),

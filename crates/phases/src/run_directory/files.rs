@@ -197,19 +197,10 @@ mod tests {
                 assert!(is_ours(&format!("{stage}{file}")), "{stage}{file}");
             }
             for file in [
-                "config.old.yaml",
-                "notes.txt",
-                "src/thesis.txt",
-                "best/notes.md",
-                "best/transcripts.json",
-                "best/photos.safetensors",
-                "bestiary/model.safetensors",
-                "pictures/cat.svg",
-                "checkpoints/step-00000010/notes",
-                "checkpoints/old/state.json",
-                "events.out.tfevents.1764000000.host.42",
-                "phase4/config.yaml",
-                "adapters/copy/adapter_config.json",
+                "config.old.yaml", "notes.txt", "src/thesis.txt", "best/notes.md", "best/transcripts.json",
+                "best/photos.safetensors", "bestiary/model.safetensors", "pictures/cat.svg",
+                "checkpoints/step-00000010/notes", "checkpoints/old/state.json",
+                "events.out.tfevents.1764000000.host.42", "phase4/config.yaml", "adapters/copy/adapter_config.json",
             ] {
                 assert!(!is_ours(&format!("{stage}{file}")), "{stage}{file}");
             }
@@ -225,13 +216,8 @@ mod tests {
             std::fs::create_dir_all(root.join(made)).expect("made");
         }
         for file in [
-            ".lock",
-            "config.yaml",
-            "checkpoints/step-00000001/state.json",
-            "phase2/best/dynamo.json",
-            ".tmp-a1B2c3/x/y",
-            "notes/a.txt",
-            "phase2/b.txt",
+            ".lock", "config.yaml", "checkpoints/step-00000001/state.json", "phase2/best/dynamo.json",
+            ".tmp-a1B2c3/x/y", "notes/a.txt", "phase2/b.txt",
         ] {
             std::fs::write(root.join(file), "x").expect("written");
         }

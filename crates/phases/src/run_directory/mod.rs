@@ -146,6 +146,20 @@ pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
     recorded.map(Some).map_err(|error| RunError::Recorded { path: path.to_owned(), reason: error.to_string() })
 }
 
+/// Deletes the results of an analysis of models that are no longer there, in the directory of a run with tasks.
+pub(crate) fn forget_analysis(root: &Path) -> Result<(), RunError> {
+    for name in ["analysis.json", "metrics.json", "evaluation.json", "report.html"] {
+        let path = root.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(RunError::of_file("delete", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Writes the configuration of the run to a file. A different earlier configuration is kept beside it, as
 /// `config.1.yaml` and so on; returns its path.
 ///

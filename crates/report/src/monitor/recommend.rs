@@ -40,6 +40,8 @@ pub struct Settings {
     pub prefetch_batches: usize,
     /// Samples per batch.
     pub batch_size: usize,
+    /// Limit of the audio in a batch, in seconds.
+    pub max_batch_seconds: Option<f64>,
     /// Whether batches are padded to the model's window even if their clips are shorter.
     pub pads_to_window: bool,
     /// Batches per optimizer step.
@@ -175,6 +177,10 @@ fn memory(facts: &Facts) -> Option<Recommendation> {
         return Some(advised(finding, vec![change(key, false, true)], reason));
     }
     let (batch, accumulation) = (settings.batch_size, settings.accumulation);
+    if let Some(seconds) = settings.max_batch_seconds {
+        let halved = change("data.max_batch_seconds", seconds, seconds / 2.0);
+        return Some(advised(finding, vec![halved], "half the activations, and more steps in an epoch"));
+    }
     // The halves of an odd batch would not make the same optimizer step.
     (batch.is_multiple_of(2)).then(|| {
         let changes = vec![
@@ -257,6 +263,11 @@ fn batch(facts: &Facts) -> Option<Recommendation> {
     finding.extend(facts.performance.mfu.map(|mfu| format!("MFU {}", percent(mfu))));
     let finding = finding.join(", ");
     let (batch, accumulation, room) = (settings.batch_size, settings.accumulation, facts.room()?);
+    if let Some(seconds) = settings.max_batch_seconds {
+        let reason = "at least that fits; an epoch has fewer steps then, and the learning rate may have to follow";
+        let larger = change("data.max_batch_seconds", seconds, seconds * room as f64);
+        return Some(advised(finding, vec![larger], reason));
+    }
     // If accumulation shrinks by the same factor, only the speed changes.
     match [8, 4, 2].into_iter().find(|k| *k <= room && accumulation.is_multiple_of(*k)) {
         Some(k) => {

@@ -65,6 +65,7 @@ fn with_another_rank(performance: Performance) -> Performance {
 
 fn settings() -> Settings {
     Settings {
+        max_batch_seconds: None,
         cores: 8,
         on_gpu: None,
         workers: 2,
@@ -174,6 +175,8 @@ fn full_memory_asks_for_checkpointing_then_for_smaller_batches() {
     assert_eq!(with(Some(true), 16), [halves]);
     assert_eq!(with(None, 16), [halves]);
     assert_eq!(with(None, 1), [""; 0], "one sample is the least");
+    let by_seconds = Settings { compute: Compute::Bf16, max_batch_seconds: Some(240.0), ..settings() };
+    assert_eq!(only(&full, &by_seconds).1, [("data.max_batch_seconds".to_owned(), json!(240.0), json!(120.0))]);
     let mut machine = well();
     machine.hardware.as_mut().expect("hardware").memory_available_bytes = Some(500 << 20);
     assert_eq!(
@@ -193,6 +196,8 @@ fn an_idle_gpu_with_room_asks_for_larger_batches() {
     assert_eq!(with(1), std::slice::from_ref(&batch));
     assert_eq!(with(6), [batch.clone(), ("train.accumulation".to_owned(), json!(6), json!(3))]);
     assert_eq!(with(3), [batch]);
+    let by_seconds = Settings { compute: Compute::Bf16, max_batch_seconds: Some(240.0), ..settings() };
+    assert_eq!(only(&idle, &by_seconds).1, [("data.max_batch_seconds".to_owned(), json!(240.0), json!(480.0))]);
     let bf16 = Settings { compute: Compute::Bf16, ..settings() };
     assert_eq!(only(&on_gpu("NVIDIA L4", 0.55, 10), &bf16).1[0].2, json!(128), "8 · 10 % is 80 %");
     assert_eq!(said(&on_gpu("NVIDIA L4", 0.55, 43), &bf16), [""; 0], "twice that might not fit");

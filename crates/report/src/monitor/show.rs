@@ -1,7 +1,7 @@
 //! Text form of a snapshot.
 
 use super::recommend::{MEASURED_STEPS, percent};
-use super::snapshot::{Snapshot, State};
+use super::snapshot::{STALE_SECONDS, Snapshot, State};
 use crate::series::clock;
 use serde_json::{Map, Value};
 use undertone_train::{Gpu, Hardware, Performance, RankPerformance};
@@ -10,8 +10,6 @@ use undertone_train::{Gpu, Hardware, Performance, RankPerformance};
 const BAR: usize = 24;
 /// Maximum width of a row of values, in characters.
 const ROW: usize = 90;
-/// Age of the last write to the log, in seconds, from which it is shown.
-const STALE_SECONDS: f64 = 60.0;
 
 impl Snapshot {
     /// Returns the snapshot as lines of plain text without colours, separated by line feeds.
@@ -37,11 +35,13 @@ impl Snapshot {
     fn title(&self) -> String {
         let state = match self.state {
             State::Running => "running",
+            State::Stopped => "stopped without a summary: with --resume it goes on from its last checkpoint",
             State::Finished => "finished",
             State::Interrupted => "interrupted, to be resumed",
         };
         let stage = self.stage.as_ref().map_or_else(String::new, |stage| format!("  {stage}"));
-        let stale = self.seconds_since_update.filter(|s| self.state == State::Running && *s > STALE_SECONDS);
+        let has_no_end = matches!(self.state, State::Running | State::Stopped);
+        let stale = self.seconds_since_update.filter(|seconds| has_no_end && *seconds > STALE_SECONDS);
         let stale = stale.map_or_else(String::new, |s| format!(", last line {} ago", clock(s)));
         format!("{}{stage}  {state}{stale}", self.run)
     }

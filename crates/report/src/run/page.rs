@@ -51,7 +51,7 @@ pub fn report_html(
 /// Returns the run in a few numbers.
 fn summary(analysis: &RoutingAnalysis) -> Markup {
     let mut cards = vec![
-        ("Test samples", analysis.samples.to_string(), String::new()),
+        ("Samples", analysis.samples.to_string(), String::new()),
         ("Tasks", analysis.tasks.len().to_string(), String::new()),
         ("Routing accuracy", format!("{:.2}%", 100.0 * analysis.accuracy), String::new()),
         ("Gate entropy / ln K", format!("{:.3}", analysis.entropy.normalized_mean), String::new()),

@@ -65,7 +65,7 @@ fn metric_pictures(table: &MetricsTable) -> Result<Vec<Picture>, AnalysisError> 
     for (index, metric) in primaries.into_iter().enumerate() {
         if let Some(svg) = bars::metric_by_task(table, metric)? {
             let caption = format!(
-                "Test {metric} of each task under each router ({}). A gap is a value that was not measured.",
+                "{metric} of each task under each router ({}). A gap is a value that was not measured.",
                 table.metric(metric)?.direction.words()
             );
             pictures.push(Picture::new(PictureSection::Metrics, &format!("metrics-{}", index + 1), &caption, svg));

@@ -286,15 +286,8 @@ mod tests {
         let drawn: Vec<String> =
             texts(&body, "svg").iter().map(|svg| svg.trim().lines().next().unwrap_or("").into()).collect();
         let expected = [
-            "Training loss",
-            "Terms of the loss",
-            "Validation: cer",
-            "Learning rate",
-            "Gradient norm",
-            "Time of a training step",
-            "Throughput",
-            "Memory",
-            "Utilisation",
+            "Training loss", "Terms of the loss", "Validation: cer", "Learning rate", "Gradient norm",
+            "Time of a training step", "Throughput", "Memory", "Utilisation",
         ];
         assert_eq!(drawn, expected);
         assert!(texts(&body, "figcaption")[5].contains("backward 45.0 %, forward 25.0 %, data wait 20.0 %"), "{body}");

@@ -47,15 +47,25 @@ impl RunRecords {
         };
         let performance = std::fs::read_to_string(directory.join("performance.jsonl")).unwrap_or_default();
         let root = root(directory);
-        Ok(Self {
+        let records = Self {
             train: series(&metrics, "train"),
             valid: series(&metrics, "valid"),
             performance: performance_lines(&performance),
-            summary: Summary::read(directory),
+            summary: None,
             configuration: std::fs::read_to_string(root.unwrap_or(directory).join("config.yaml")).ok(),
             sessions: Environment::sessions(directory),
             evaluation: EvaluationRecord::read(directory),
-        })
+        };
+        // That of an earlier session says nothing of a run that has gone on.
+        let summary = Summary::read(directory).filter(|summary| summary.steps as f64 >= records.last_logged());
+        Ok(Self { summary, ..records })
+    }
+
+    /// Returns the last step that is logged; 0 if there is none.
+    fn last_logged(&self) -> f64 {
+        let steps =
+            self.train.iter().chain(&self.valid).flat_map(|series| &series.points).map(|(step, _)| *step as f64);
+        steps.fold(0.0, f64::max)
     }
 
     /// Returns the training values of a name.

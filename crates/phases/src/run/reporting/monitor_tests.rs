@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::fs::{create_dir_all, write};
 use std::path::{Path, PathBuf};
 use undertone_report::monitor::{Monitor, State};
+use undertone_store::DirectoryLock;
 
 /// Returns log lines of a run that logs every ten steps.
 fn metrics(steps: std::ops::RangeInclusive<u64>) -> String {
@@ -144,21 +145,31 @@ fn the_json_has_every_key_whatever_is_known() {
     let json = serde_json::to_value(&snapshot).expect("JSON");
     let keys: Vec<&str> = json.as_object().expect("an object").keys().map(String::as_str).collect();
     let expected = [
-        "run",
-        "stage",
-        "state",
-        "seconds_since_update",
-        "step",
-        "steps",
-        "eta_seconds",
-        "train",
-        "valid",
-        "performance",
-        "recommendations",
+        "run", "stage", "state", "seconds_since_update", "step", "steps", "eta_seconds", "train", "valid",
+        "performance", "recommendations",
     ];
     assert_eq!(keys, expected);
     assert_eq!(
         (json["state"].as_str(), json["steps"].as_u64(), &json["performance"]),
         (Some("running"), Some(200), &Value::Null)
     );
+}
+
+#[test]
+fn a_run_that_was_killed_is_not_called_running() {
+    let (dir, run) = runs(CONFIG);
+    let log = run.join("metrics.jsonl");
+    write(&log, metrics(1..=3)).expect("written");
+    let mut monitor = Monitor::open(Some(&run), dir.path(), stage_plan).expect("a run");
+    assert_eq!(monitor.look().state, State::Running, "its last line is new");
+    let hour = std::time::Duration::from_secs(3600);
+    let file = std::fs::File::options().write(true).open(&log).expect("opened");
+    file.set_modified(std::time::SystemTime::now() - hour).expect("made older");
+    let lock = DirectoryLock::acquire(&run).expect("free");
+    assert_eq!(monitor.look().state, State::Running, "a process has it: a step may take that long");
+    drop(lock);
+    let stopped = monitor.look();
+    assert_eq!((stopped.state, stopped.eta_seconds), (State::Stopped, None));
+    let text = stopped.text();
+    assert!(text.contains("goes on from its last checkpoint, last line 1:00:00 ago"), "{text}");
 }
