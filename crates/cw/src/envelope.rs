@@ -35,6 +35,8 @@ const AVERAGE: usize = 192;
 const LONGER: [usize; 5] = [288, 384, 576, 768, 1152];
 /// Share of the variance of an envelope from which on its keying is clear, and no longer average is tried.
 const CLEAR: f64 = 0.85;
+/// Fall of that share after which no longer average is tried: it rises up to the average that fits the marks, and falls from there.
+const CLEAR_FALL: f64 = 0.03;
 /// Samples of which an envelope is computed at a time: half a minute, a multiple of [`HOP`].
 const PART: usize = 480_000;
 /// Samples beside a part that its envelope depends on, a multiple of [`HOP`] too.
@@ -116,7 +118,9 @@ impl Envelope {
             if best.as_ref().is_none_or(|(_, best)| clear > best.clear) {
                 best = Some((envelope, keying));
             }
-            if clear > CLEAR {
+            // Longer averages merge the marks of a character, and take few characters for slow marks.
+            let is_past = best.as_ref().is_some_and(|(_, best)| clear < best.clear - CLEAR_FALL);
+            if clear > CLEAR || is_past {
                 break;
             }
         }

@@ -3,7 +3,7 @@
 
 pub use crate::envelope::KeyedTone;
 use crate::envelope::{CHARACTER_GAP, DIT_S, Envelope, HOP, Keying, Signal, seconds};
-use crate::radio::carrier_pitch;
+use crate::radio::carrier_pitches;
 use std::ops::Range;
 use undertone_data::cut;
 use undertone_data::reader::Piece;
@@ -19,10 +19,21 @@ pub fn keyed_tone(audio: &[f32]) -> Option<KeyedTone> {
 /// Number of samples that are searched for one tone: 30 s.
 const STRETCH: usize = 480_000;
 
-/// Returns the pitch of the strongest tone, in hertz, with its envelope and keying; `None` if its levels do not differ.
+/// Tones among which one is looked for that is keyed.
+const TONES: usize = 4;
+
+/// Returns the pitch of the strongest tone that is certainly keyed, in hertz, with its envelope and keying, and if none is, of the
+/// strongest one whose levels differ: a steady carrier beside a station may be stronger than it.
 fn strongest(audio: &[f32]) -> Option<(f64, Envelope, Keying)> {
-    let pitch_hz = carrier_pitch(audio);
-    Envelope::clearest(audio, pitch_hz).map(|(envelope, keying)| (pitch_hz, envelope, keying))
+    let mut first = None;
+    for pitch_hz in carrier_pitches(audio, TONES) {
+        let Some((envelope, keying)) = Envelope::clearest(audio, pitch_hz) else { continue };
+        if keying.clear >= CERTAIN {
+            return Some((pitch_hz, envelope, keying));
+        }
+        first = first.or(Some((pitch_hz, envelope, keying)));
+    }
+    first
 }
 
 /// Returns the strongest tone, if it is keyed.
@@ -142,6 +153,7 @@ mod tests {
     use super::super::{CwConfig, CwHand, CwSynth, CwText, tests::plain};
     use super::*;
     use proptest::prelude::*;
+    use std::f64::consts::TAU;
 
     fn sent(text: &str, wpm: f32, pitch_hz: f32, snr_db: f32) -> super::super::CwSample {
         let config = CwConfig {
@@ -170,6 +182,26 @@ mod tests {
             // Fast marks consist of their edges alone.
             assert!((found.snr_db - f64::from(snr)).abs() < 4.0, "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_station_is_found_beside_a_steady_carrier_that_is_stronger() {
+        let clip = sent(LONG, 20.0, 700.0, 20.0);
+        let power = clip.audio.iter().map(|sample| f64::from(sample * sample)).sum::<f64>() / clip.audio.len() as f64;
+        for (offset, times) in [(200.0, 1.0), (400.0, 3.0), (800.0, 3.0)] {
+            // About as strong as the station, and three times as strong.
+            let carrier =
+                |at: usize| (TAU * (700.0 + offset) * at as f64 / 16_000.0).sin() * times * (4.0 * power).sqrt();
+            let both: Vec<f32> =
+                clip.audio.iter().enumerate().map(|(at, sample)| sample + carrier(at) as f32).collect();
+            for part in both.chunks_exact(128_000) {
+                let found = keyed_tone(part).expect("a tone");
+                assert!((found.pitch_hz - 700.0).abs() < 30.0 && (found.wpm / 20.0 - 1.0).abs() < 0.2, "{found:?}");
+                assert!(last_gap(part).is_some());
+            }
+        }
+        let steady: Vec<f32> = (0..128_000).map(|at| (TAU * 900.0 * f64::from(at) / 16_000.0).sin() as f32).collect();
+        assert_eq!(keyed_tone(&steady), None);
     }
 
     #[test]

@@ -30,20 +30,20 @@ pub(super) fn narrowed_at(audio: &[f32], pitch_hz: f64) -> Vec<f32> {
     moved(audio, pitch_hz, NARROW, 1.0)
 }
 
-/// As [`narrowed`], with the tone keyed faster by this factor, which is at least 1, and with a filter that is as much narrower.
-pub(super) fn signal(audio: &[f32], factor: f64) -> Vec<f32> {
-    moved(audio, pitch(audio), (NARROW as f64 * factor.min(NARROWEST)) as usize, factor)
+/// As [`narrowed`], for the tone of about this pitch, in hertz, keyed faster by this factor, which is at least 1, and with a filter that
+/// is as much narrower.
+pub(super) fn signal(audio: &[f32], pitch_hz: f64, factor: f64) -> Vec<f32> {
+    moved(audio, pitch(audio, pitch_hz), (NARROW as f64 * factor.min(NARROWEST)) as usize, factor)
 }
 
-/// Returns the strongest tone of 16 kHz audio with about 150 Hz to either side of it, moved to 700 Hz and keyed faster by this
-/// factor, which is at least 1.
-pub(super) fn faster(audio: &[f32], factor: f64) -> Vec<f32> {
-    moved(audio, pitch(audio), WIDE, factor)
+/// Returns the tone of about this pitch, in hertz, of 16 kHz audio with about 150 Hz to either side of it, moved to 700 Hz and keyed
+/// faster by this factor, which is at least 1.
+pub(super) fn faster(audio: &[f32], pitch_hz: f64, factor: f64) -> Vec<f32> {
+    moved(audio, pitch(audio, pitch_hz), WIDE, factor)
 }
 
-/// Returns the pitch of the strongest tone, measured again where it is.
-fn pitch(audio: &[f32]) -> f64 {
-    let near = carrier_pitch(audio);
+/// Returns a pitch, measured again where it is.
+fn pitch(audio: &[f32], near: f64) -> f64 {
     line(audio, [near - NEAR_HZ, near + NEAR_HZ], LINE_HZ)
 }
 
@@ -106,7 +106,7 @@ mod tests {
     fn a_tone_that_becomes_faster_stays_at_its_pitch() {
         let audio: Vec<f32> = tone(953.0, 0.4).zip(tone(1053.0, 0.1)).map(|(a, b)| (a + b) as f32).collect();
         for factor in [1.0, 1.7, 4.0] {
-            let (narrow, wide) = (signal(&audio, factor), faster(&audio, factor));
+            let (narrow, wide) = (signal(&audio, 950.0, factor), faster(&audio, 950.0, factor));
             for audio in [&narrow, &wide] {
                 assert_eq!(audio.len(), (16_000.0 / factor) as usize);
                 assert!((near(audio, 700.0) - 0.45).abs() < 0.06, "{factor}: {}", near(audio, 700.0));
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn silence_stays_silent() {
         assert_eq!(narrowed(&[0.0; 400]), [0.0; 400]);
-        assert_eq!(faster(&[0.0; 400], 2.0), [0.0; 200]);
-        assert!(narrowed(&[]).is_empty() && signal(&[], 2.0).is_empty());
+        assert_eq!(faster(&[0.0; 400], 700.0, 2.0), [0.0; 200]);
+        assert!(narrowed(&[]).is_empty() && signal(&[], 700.0, 2.0).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! How a model that reads Morse is given its audio.
 
-use super::{listen, morse, narrow};
+use super::listen::{self, KeyedTone};
+use super::{morse, narrow};
 use undertone_data::reader::{Piece, Reader};
 
 /// The reader `cw`. Recordings are cut between characters, and in doubt the keyed tone is read alone.
@@ -33,7 +34,8 @@ impl Reader for MorseReader {
     }
 
     fn longest_piece(&self, audio: &[f32], window: usize) -> usize {
-        (window as f64 * slowness(audio, window)) as usize
+        let factor = slow_tone(audio, window).map_or(1.0, |tone| slowness(&tone));
+        (window as f64 * factor) as usize
     }
 
     fn pieces(&self, audio: &[f32], window: usize) -> Vec<Piece> {
@@ -43,8 +45,9 @@ impl Reader for MorseReader {
     /// Slow senders are read faster than they send: few models have learnt characters that last a second, and a window has
     /// few of them.
     fn prepared(&self, piece: &[f32], window: usize) -> Option<Vec<f32>> {
-        let factor = slowness(piece, window);
-        (factor > 1.0).then(|| narrow::faster(piece, factor))
+        let tone = slow_tone(piece, window)?;
+        let factor = slowness(&tone);
+        (factor > 1.0).then(|| narrow::faster(piece, tone.pitch_hz, factor))
     }
 
     fn complete(&self, audio: &[f32]) -> Option<usize> {
@@ -57,20 +60,24 @@ impl Reader for MorseReader {
         let least = (piece.len() as f64 / window as f64).max(1.0);
         let mut factors: Vec<f64> = SIGNAL_WPM.map(|wpm| (wpm / tone.wpm).clamp(least, MOST)).to_vec();
         factors.dedup();
-        factors.into_iter().map(|factor| narrow::signal(piece, factor)).collect()
+        factors.into_iter().map(|factor| narrow::signal(piece, tone.pitch_hz, factor)).collect()
     }
 }
 
-/// Returns the factor by which a piece of a slow sender is shortened, by its first window; 1 for others.
-fn slowness(audio: &[f32], window: usize) -> f64 {
-    let tone = listen::slow_tone(&audio[..audio.len().min(window)]);
-    tone.map_or(1.0, |tone| READ_WPM / tone.wpm).clamp(1.0, MOST)
+/// Returns the tone of a slow sender, by the first window.
+fn slow_tone(audio: &[f32], window: usize) -> Option<KeyedTone> {
+    listen::slow_tone(&audio[..audio.len().min(window)])
+}
+
+/// Returns the factor by which a piece of a slow sender is shortened.
+fn slowness(tone: &KeyedTone) -> f64 {
+    (READ_WPM / tone.wpm).clamp(1.0, MOST)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::{fixed, one, plain};
-    use super::super::{CwConfig, CwSample};
+    use super::super::{CwConfig, CwFarnsworth, CwSample};
     use super::*;
 
     const WINDOW: usize = 128_000;
@@ -94,6 +101,17 @@ mod tests {
             }
             let read = listen::keyed_tone(&MorseReader.prepared(first, WINDOW).expect("it is slow")).expect("a tone");
             assert!((read.wpm / READ_WPM - 1.0).abs() < 0.15, "{wpm}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn fast_characters_far_apart_are_no_slow_sender() {
+        let farnsworth = CwFarnsworth { probability: 1.0, ratio: [0.33, 0.33] };
+        let config = CwConfig { farnsworth, wpm: [30.0; 2], snr_db: [20.0; 2], clean: 0.0, ..plain() };
+        let clip = one(fixed(config, TEXT, 200.0));
+        for start in (0..clip.audio.len() - WINDOW).step_by(24_000) {
+            let window = &clip.audio[start..][..WINDOW];
+            assert_eq!(MorseReader.longest_piece(window, WINDOW), WINDOW, "at {} s", start / 16_000);
         }
     }
 

@@ -120,8 +120,21 @@ pub fn carrier_pitch(audio: &[f32]) -> f64 {
     line(audio, PITCH_HZ, LINE_HZ)
 }
 
+/// Returns the frequencies of the strongest tones of 16 kHz audio between 200 and 2000 Hz, the strongest first, keyed or not.
+pub(crate) fn carrier_pitches(audio: &[f32], most: usize) -> Vec<f64> {
+    lines(audio, PITCH_HZ, LINE_HZ, most)
+}
+
 /// Returns the frequency in a range at which the power within `width_hz` is strongest, in hertz.
 pub(crate) fn line(audio: &[f32], range_hz: [f64; 2], width_hz: f64) -> f64 {
+    lines(audio, range_hz, width_hz, 1).first().copied().unwrap_or_default()
+}
+
+/// Least distance between two lines, in hertz.
+const APART_HZ: f64 = 60.0;
+
+/// As [`line`], for as many lines, the strongest first.
+fn lines(audio: &[f32], range_hz: [f64; 2], width_hz: f64, most: usize) -> Vec<f64> {
     let size = audio.len().next_power_of_two().max(2);
     let bin = |hz: f64| (hz * size as f64 / RATE).round() as usize;
     let mut sums = vec![0.0];
@@ -130,8 +143,15 @@ pub(crate) fn line(audio: &[f32], range_hz: [f64; 2], width_hz: f64) -> f64 {
     }
     let half = bin(width_hz / 2.0);
     let power = |at: usize| sums[(at + half + 1).min(sums.len() - 1)] - sums[at.saturating_sub(half)];
-    let loudest = (bin(range_hz[0])..=bin(range_hz[1])).max_by(|a, b| power(*a).total_cmp(&power(*b)));
-    loudest.unwrap_or_default() as f64 * RATE / size as f64
+    let mut bins: Vec<usize> = (bin(range_hz[0])..=bin(range_hz[1])).collect();
+    let mut found = Vec::new();
+    while let Some(loudest) = bins.iter().copied().max_by(|a, b| power(*a).total_cmp(&power(*b)))
+        && found.len() < most
+    {
+        found.push(loudest as f64 * RATE / size as f64);
+        bins.retain(|other| other.abs_diff(loudest) > bin(APART_HZ));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -201,9 +221,7 @@ mod tests {
     fn what_is_off_changes_no_draw() {
         let mut channel = off();
         for probability in [
-            &mut channel.drift.probability,
-            &mut channel.qsb.probability,
-            &mut channel.qrn.probability,
+            &mut channel.drift.probability, &mut channel.qsb.probability, &mut channel.qrn.probability,
             &mut channel.filter.probability,
         ] {
             *probability = 1.0;
@@ -223,8 +241,7 @@ mod tests {
         for effect in 0..3 {
             let mut channel = off();
             *[
-                &mut channel.path.flutter.probability,
-                &mut channel.receiver.floor.probability,
+                &mut channel.path.flutter.probability, &mut channel.receiver.floor.probability,
                 &mut channel.recorder.codec.probability,
             ][effect] = 1.0;
             let mut audio = clean.clone();
