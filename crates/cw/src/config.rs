@@ -1,7 +1,7 @@
 //! Settings of the synthesiser. A pair of numbers is a range: each sample draws its own value from it, uniformly.
 
 use super::{CwHabits, CwIdle, CwSource, CwTask, CwTransmitter};
-use crate::radio::{Drift, Fading, Interference, Path, Receiver, ReceiverFilter, Recorder, Static};
+use crate::radio::{Drift, Fading, Interference, Path, Receiver, ReceiverFilter, Recorder, Static, effect};
 use serde::{Deserialize, Serialize};
 use undertone_data::random::Range;
 
@@ -145,32 +145,32 @@ pub struct CwText {
     pub cut_numbers: f32,
 }
 
-/// Farnsworth spacing, timed by the ARRL's formula.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwFarnsworth {
-    /// Probability that a clip has Farnsworth spacing.
-    pub probability: f32,
-    /// Speed of the text as a fraction of the speed of its characters.
-    pub ratio: Range,
+effect! {
+    /// Farnsworth spacing, timed by the ARRL's formula.
+    pub struct CwFarnsworth at "farnsworth" {
+        /// Probability that a clip has Farnsworth spacing.
+        pub probability: f32 = 0.15, probability();
+        /// Speed of the text as a fraction of the speed of its characters.
+        pub ratio: Range = [0.5, 0.9], range(0.1, 1.0);
+    }
 }
 
-/// Keying by hand. Jitter is normally distributed, truncated at 2.5 standard deviations.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwHand {
-    /// Probability that a clip is sent by hand.
-    pub probability: f32,
-    /// Standard deviation of the length of dits and dahs, as a fraction of it.
-    pub mark_jitter: Range,
-    /// Standard deviation of the length of gaps, as a fraction of it.
-    pub gap_jitter: Range,
-    /// Share of a dit in a dit and its gap: 0.5 is even, more is heavy (every mark is longer by the amount that every
-    /// gap is shorter).
-    pub weighting: Range,
-    /// Swing of a bug (a semi-automatic key): every dah is longer by this fraction, and the last one of a character by
-    /// the fraction again.
-    pub swing: Range,
+effect! {
+    /// Keying by hand. Jitter is normally distributed, truncated at 2.5 standard deviations.
+    pub struct CwHand at "hand" {
+        /// Probability that a clip is sent by hand.
+        pub probability: f32 = 0.5, probability();
+        /// Standard deviation of the length of dits and dahs, as a fraction of it.
+        pub mark_jitter: Range = [0.02, 0.08], range(0.0, 0.3);
+        /// Standard deviation of the length of gaps, as a fraction of it.
+        pub gap_jitter: Range = [0.02, 0.1], range(0.0, 0.3);
+        /// Share of a dit in a dit and its gap: 0.5 is even, more is heavy (every mark is longer by the amount that every
+        /// gap is shorter).
+        pub weighting: Range = [0.46, 0.56], range(0.3, 0.7);
+        /// Swing of a bug (a semi-automatic key): every dah is longer by this fraction, and the last one of a character by
+        /// the fraction again.
+        pub swing: Range = [0.0, 0.1], range(0.0, 0.5);
+    }
 }
 
 /// Clips that start and end while somebody sends, as pieces of a long recording do: between characters, or in the
@@ -185,27 +185,27 @@ pub struct CwCut {
     pub probability: f32,
 }
 
-/// Muting of the receiver by the transmitter beside it (`muting`): noise, static and other stations are only audible
-/// while the key is up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwMuting {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Time from key-up until the receiver is audible again, in milliseconds.
-    pub hold_ms: Range,
+effect! {
+    /// Muting of the receiver by the transmitter beside it (`muting`): noise, static and other stations are only audible
+    /// while the key is up.
+    pub struct CwMuting at "muting" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Time from key-up until the receiver is audible again, in milliseconds.
+        pub hold_ms: Range = [0.0, 500.0], range(0.0, 5000.0);
+    }
 }
 
-/// Chirp: a carrier whose pitch is off at key-down.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwChirp {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Error of the pitch at key-down, in hertz, upwards or downwards.
-    pub hz: Range,
-    /// Time constant with which it decays, in milliseconds.
-    pub settle_ms: Range,
+effect! {
+    /// Chirp: a carrier whose pitch is off at key-down.
+    pub struct CwChirp at "chirp" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.05, probability();
+        /// Error of the pitch at key-down, in hertz, upwards or downwards.
+        pub hz: Range = [5.0, 40.0], range(0.0, 200.0);
+        /// Time constant with which it decays, in milliseconds.
+        pub settle_ms: Range = [10.0, 40.0], range(1.0, 500.0);
+    }
 }
 
 impl Default for CwConfig {
@@ -302,34 +302,4 @@ fn portable() -> f32 {
 
 fn cut_numbers() -> f32 {
     0.5
-}
-
-impl Default for CwFarnsworth {
-    fn default() -> Self {
-        Self { probability: 0.15, ratio: [0.5, 0.9] }
-    }
-}
-
-impl Default for CwHand {
-    fn default() -> Self {
-        Self {
-            probability: 0.5,
-            mark_jitter: [0.02, 0.08],
-            gap_jitter: [0.02, 0.1],
-            weighting: [0.46, 0.56],
-            swing: [0.0, 0.1],
-        }
-    }
-}
-
-impl Default for CwMuting {
-    fn default() -> Self {
-        Self { probability: 0.0, hold_ms: [0.0, 500.0] }
-    }
-}
-
-impl Default for CwChirp {
-    fn default() -> Self {
-        Self { probability: 0.05, hz: [5.0, 40.0], settle_ms: [10.0, 40.0] }
-    }
 }

@@ -1,34 +1,34 @@
 //! Habits of a sender beyond the jitter of a hand: lengths of dahs and gaps, a varying speed, hesitations.
 
 use super::{keying::Fist, stream::Stream};
+use crate::radio::effect;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
-use undertone_data::bounds::{BoundsError, count, probability, range};
+use serde::Serialize;
 use undertone_data::random::{Range, between, chance, whole};
 
-/// Habits of a sender (`habits`), with keying by hand or machine. Off by default.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwHabits {
-    /// Probability that a clip has them.
-    pub probability: f32,
-    /// Length of a dah, in dits.
-    pub dah: Range,
-    /// Additional standard deviation of dahs, as a fraction: with a sideswiper (cootie) they vary most.
-    pub dah_jitter: Range,
-    /// Gap between characters, in dits: with 1.8 they run together.
-    pub letter_gap: Range,
-    /// Gap between words, in dits.
-    pub word_gap: Range,
-    /// Amplitude of the speed's variation, as a fraction of it.
-    pub sway: Range,
-    /// Minimum and maximum number of hesitations, between characters or words.
-    pub hesitations: [usize; 2],
-    /// Length of each hesitation, in seconds.
-    pub hesitation_s: Range,
-    /// Minimum and maximum number of characters that run into the next, with only the gap of an element between them:
-    /// AN as P.
-    pub run_ons: [usize; 2],
+effect! {
+    /// Habits of a sender (`habits`), with keying by hand or machine. Off by default.
+    pub struct CwHabits at "habits" {
+        /// Probability that a clip has them.
+        pub probability: f32 = 0.0, probability();
+        /// Length of a dah, in dits.
+        pub dah: Range = [2.5, 4.5], range(2.0, 6.0);
+        /// Additional standard deviation of dahs, as a fraction: with a sideswiper (cootie) they vary most.
+        pub dah_jitter: Range = [0.0, 0.2], range(0.0, 0.3);
+        /// Gap between characters, in dits: with 1.8 they run together.
+        pub letter_gap: Range = [1.8, 5.0], range(1.5, 20.0);
+        /// Gap between words, in dits.
+        pub word_gap: Range = [4.5, 10.0], range(3.0, 50.0);
+        /// Amplitude of the speed's variation, as a fraction of it.
+        pub sway: Range = [0.0, 0.15], range(0.0, 0.5);
+        /// Minimum and maximum number of hesitations, between characters or words.
+        pub hesitations: [usize; 2] = [0, 2], count(0, 20);
+        /// Length of each hesitation, in seconds.
+        pub hesitation_s: Range = [0.5, 2.5], range(0.0, 60.0);
+        /// Minimum and maximum number of characters that run into the next, with only the gap of an element between them:
+        /// AN as P.
+        pub run_ons: [usize; 2] = [0, 0], count(0, 20);
+    }
 }
 
 /// Habits in one clip.
@@ -54,39 +54,11 @@ pub struct CwHabitsInfo {
     pub run_ons: Vec<usize>,
 }
 
-impl Default for CwHabits {
-    fn default() -> Self {
-        Self {
-            probability: 0.0,
-            dah: [2.5, 4.5],
-            dah_jitter: [0.0, 0.2],
-            letter_gap: [1.8, 5.0],
-            word_gap: [4.5, 10.0],
-            sway: [0.0, 0.15],
-            hesitations: [0, 2],
-            hesitation_s: [0.5, 2.5],
-            run_ons: [0, 0],
-        }
-    }
-}
-
 /// Period of the speed's variation, in seconds; and characters from one hesitation or run-on to the next.
 const SWAY_S: Range = [3.0, 20.0];
 const APART: usize = 8;
 
 impl CwHabits {
-    pub(super) fn validate(&self) -> Result<(), BoundsError> {
-        probability("habits.probability", self.probability)?;
-        range("habits.dah", self.dah, 2.0, 6.0)?;
-        range("habits.dah_jitter", self.dah_jitter, 0.0, 0.3)?;
-        range("habits.letter_gap", self.letter_gap, 1.5, 20.0)?;
-        range("habits.word_gap", self.word_gap, 3.0, 50.0)?;
-        range("habits.sway", self.sway, 0.0, 0.5)?;
-        count("habits.hesitations", self.hesitations, 0, 20)?;
-        range("habits.hesitation_s", self.hesitation_s, 0.0, 60.0)?;
-        count("habits.run_ons", self.run_ons, 0, 20)
-    }
-
     pub(super) fn draw(&self, draw: u64) -> Option<CwHabitsInfo> {
         let rng = &mut Stream::Habits.of(draw);
         chance(rng, self.probability).then(|| {

@@ -1,12 +1,12 @@
 //! Faults of a transmitter beyond clean keying: a distorted or humming note, backwave while the key is up, and clicks.
 
 use super::stream::Stream;
-use crate::radio::{RATE, channel};
+use crate::radio::{RATE, channel, effect};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
-use undertone_data::bounds::{BoundsError, probability, range};
+use undertone_data::bounds::BoundsError;
 use undertone_data::random::{Range, between, chance, either_way, pick};
 
 /// Faults of a transmitter (`transmitter`). All are off by default.
@@ -23,50 +23,50 @@ pub struct CwTransmitter {
     pub clicks: CwClicks,
 }
 
-/// Distortion of the tone towards a square wave.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwDistortion {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Drive into the distortion, in decibels: 0 leaves a third harmonic of -23 dB, 30 gives a square wave.
-    pub drive_db: Range,
-    /// Offset of the distortion, relative to the driven tone: 0 has odd harmonics only.
-    pub bias: Range,
+effect! {
+    /// Distortion of the tone towards a square wave.
+    pub struct CwDistortion at "transmitter.distortion" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Drive into the distortion, in decibels: 0 leaves a third harmonic of -23 dB, 30 gives a square wave.
+        pub drive_db: Range = [-15.0, 20.0], range(-40.0, 60.0);
+        /// Offset of the distortion, relative to the driven tone: 0 has odd harmonics only.
+        pub bias: Range = [0.0, 0.5], range(0.0, 1.0);
+    }
 }
 
-/// Ripple of an unfiltered supply: the tone's level follows the mains, 50, 60, 100 or 120 times per second.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwRipple {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Amplitude of the level's variation, as a fraction of it.
-    pub depth: Range,
+effect! {
+    /// Ripple of an unfiltered supply: the tone's level follows the mains, 50, 60, 100 or 120 times per second.
+    pub struct CwRipple at "transmitter.ripple" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Amplitude of the level's variation, as a fraction of it.
+        pub depth: Range = [0.02, 0.8], range(0.0, 1.0);
+    }
 }
 
-/// Backwave: an oscillator that is audible while the key is up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwBackwave {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Level relative to the carrier, in decibels.
-    pub level_db: Range,
-    /// Offset of its pitch, in hertz, upwards or downwards.
-    pub offset_hz: Range,
+effect! {
+    /// Backwave: an oscillator that is audible while the key is up.
+    pub struct CwBackwave at "transmitter.backwave" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Level relative to the carrier, in decibels.
+        pub level_db: Range = [-60.0, -15.0], range(-100.0, -6.0);
+        /// Offset of its pitch, in hertz, upwards or downwards.
+        pub offset_hz: Range = [0.0, 20.0], range(0.0, 500.0);
+    }
 }
 
-/// Bursts of noise at key-down and key-up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CwClicks {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Level at the start of a burst relative to the carrier (root mean square each), in decibels.
-    pub level_db: Range,
-    /// Time constant with which a burst decays, in milliseconds.
-    pub decay_ms: Range,
+effect! {
+    /// Bursts of noise at key-down and key-up.
+    pub struct CwClicks at "transmitter.clicks" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Level at the start of a burst relative to the carrier (root mean square each), in decibels.
+        pub level_db: Range = [-40.0, -5.0], range(-100.0, 10.0);
+        /// Time constant with which a burst decays, in milliseconds.
+        pub decay_ms: Range = [0.2, 4.0], range(0.05, 50.0);
+    }
 }
 
 /// Faults of a transmitter in one clip.
@@ -82,43 +82,12 @@ pub struct CwTransmitterInfo {
     pub clicks: Option<(f32, f32)>,
 }
 
-impl Default for CwDistortion {
-    fn default() -> Self {
-        Self { probability: 0.0, drive_db: [-15.0, 20.0], bias: [0.0, 0.5] }
-    }
-}
-
-impl Default for CwRipple {
-    fn default() -> Self {
-        Self { probability: 0.0, depth: [0.02, 0.8] }
-    }
-}
-
-impl Default for CwBackwave {
-    fn default() -> Self {
-        Self { probability: 0.0, level_db: [-60.0, -15.0], offset_hz: [0.0, 20.0] }
-    }
-}
-
-impl Default for CwClicks {
-    fn default() -> Self {
-        Self { probability: 0.0, level_db: [-40.0, -5.0], decay_ms: [0.2, 4.0] }
-    }
-}
-
 impl CwTransmitter {
     pub(super) fn validate(&self) -> Result<(), BoundsError> {
-        probability("transmitter.distortion.probability", self.distortion.probability)?;
-        range("transmitter.distortion.drive_db", self.distortion.drive_db, -40.0, 60.0)?;
-        range("transmitter.distortion.bias", self.distortion.bias, 0.0, 1.0)?;
-        probability("transmitter.ripple.probability", self.ripple.probability)?;
-        range("transmitter.ripple.depth", self.ripple.depth, 0.0, 1.0)?;
-        probability("transmitter.backwave.probability", self.backwave.probability)?;
-        range("transmitter.backwave.level_db", self.backwave.level_db, -100.0, -6.0)?;
-        range("transmitter.backwave.offset_hz", self.backwave.offset_hz, 0.0, 500.0)?;
-        probability("transmitter.clicks.probability", self.clicks.probability)?;
-        range("transmitter.clicks.level_db", self.clicks.level_db, -100.0, 10.0)?;
-        range("transmitter.clicks.decay_ms", self.clicks.decay_ms, 0.05, 50.0)
+        self.distortion.validate()?;
+        self.ripple.validate()?;
+        self.backwave.validate()?;
+        self.clicks.validate()
     }
 
     pub(super) fn draw(&self, draw: u64) -> CwTransmitterInfo {

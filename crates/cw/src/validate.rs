@@ -180,13 +180,8 @@ impl CwConfig {
         range("lead_s", self.lead_s, 0.0, 600.0)?;
         range("tail_s", self.tail_s, 0.0, 600.0)?;
         range("wpm", self.wpm, 5.0, 60.0)?;
-        probability("farnsworth.probability", self.farnsworth.probability)?;
-        range("farnsworth.ratio", self.farnsworth.ratio, 0.1, 1.0)?;
-        probability("hand.probability", self.hand.probability)?;
-        range("hand.mark_jitter", self.hand.mark_jitter, 0.0, 0.3)?;
-        range("hand.gap_jitter", self.hand.gap_jitter, 0.0, 0.3)?;
-        range("hand.weighting", self.hand.weighting, 0.3, 0.7)?;
-        range("hand.swing", self.hand.swing, 0.0, 0.5)?;
+        self.farnsworth.validate()?;
+        self.hand.validate()?;
         self.habits.validate()?;
         probability("cut.probability", self.cut.probability)?;
         probability("brief", self.brief)?;
@@ -197,9 +192,7 @@ impl CwConfig {
         }
         range("pitch_hz", self.pitch_hz, 200.0, 2000.0)?;
         self.drift.validate()?;
-        probability("chirp.probability", self.chirp.probability)?;
-        range("chirp.hz", self.chirp.hz, 0.0, 200.0)?;
-        range("chirp.settle_ms", self.chirp.settle_ms, 1.0, 500.0)?;
+        self.chirp.validate()?;
         self.transmitter.validate()?;
         Ok(())
     }
@@ -212,8 +205,7 @@ impl CwConfig {
         number("snr_bandwidth_hz", self.snr_bandwidth_hz, 1.0, 8000.0)?;
         self.filter.validate()?;
         self.path.validate()?;
-        probability("muting.probability", self.muting.probability)?;
-        range("muting.hold_ms", self.muting.hold_ms, 0.0, 5000.0)?;
+        self.muting.validate()?;
         self.receiver.validate()?;
         self.recorder.validate()?;
         probability("clean", self.clean)?;

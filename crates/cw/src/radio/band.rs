@@ -1,44 +1,44 @@
 //! Passband of a receiver: steep filters, and the limits of an audio band.
 
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::channel::{RATE, amplitude};
-use undertone_data::bounds::{BoundsError, probability, range};
+use super::effect;
 use undertone_data::fourier;
 use undertone_data::random::{Range, between, chance, either_way};
 
-/// A steep filter around or beside the wanted pitch (`receiver.band`), as of crystals or a signal processor. It does
-/// not delay, and a narrow and steep one rings before and after, as linear-phase filters do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SteepBand {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Width between the -6 dB points, in hertz, drawn uniformly on a logarithmic scale.
-    pub width_hz: Range,
-    /// Distance of the pitch from the middle, upwards or downwards: 0 in the middle, 1 at a -6 dB point.
-    pub offset: Range,
-    /// Shape factor: the width between the -60 dB points over that between the -6 dB points. 1.2 is a good signal
-    /// processor, 2 a good crystal filter.
-    pub shape: Range,
-    /// Level far outside of the band, relative to the middle, in decibels.
-    pub floor_db: Range,
+effect! {
+    /// A steep filter around or beside the wanted pitch (`receiver.band`), as of crystals or a signal processor. It does
+    /// not delay, and a narrow and steep one rings before and after, as linear-phase filters do.
+    pub struct SteepBand at "receiver.band" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Width between the -6 dB points, in hertz, drawn uniformly on a logarithmic scale.
+        pub width_hz: Range = [50.0, 3000.0], range(20.0, 8000.0);
+        /// Distance of the pitch from the middle, upwards or downwards: 0 in the middle, 1 at a -6 dB point.
+        pub offset: Range = [0.0, 0.8], range(0.0, 1.0);
+        /// Shape factor: the width between the -60 dB points over that between the -6 dB points. 1.2 is a good signal
+        /// processor, 2 a good crystal filter.
+        pub shape: Range = [1.1, 4.0], range(1.05, 10.0);
+        /// Level far outside of the band, relative to the middle, in decibels.
+        pub floor_db: Range = [-80.0, -20.0], range(-120.0, 0.0);
+    }
 }
 
-/// Lower and upper limit of the sound of a receiver or a recording (`receiver.audio`), and its spectral tilt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AudioBand {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Lower -6 dB point, in hertz.
-    pub low_hz: Range,
-    /// Upper -6 dB point, in hertz; a clip's pitch always passes.
-    pub high_hz: Range,
-    /// Level of each octave relative to the one below, in decibels: louder (bright) or weaker (dull), with equal
-    /// probability.
-    pub tilt_db: Range,
+effect! {
+    /// Lower and upper limit of the sound of a receiver or a recording (`receiver.audio`), and its spectral tilt.
+    pub struct AudioBand at "receiver.audio" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Lower -6 dB point, in hertz.
+        pub low_hz: Range = [20.0, 400.0], range(0.0, 2000.0);
+        /// Upper -6 dB point, in hertz; a clip's pitch always passes.
+        pub high_hz: Range = [1500.0, 7900.0], range(500.0, 8000.0);
+        /// Level of each octave relative to the one below, in decibels: louder (bright) or weaker (dull), with equal
+        /// probability.
+        pub tilt_db: Range = [0.0, 6.0], range(0.0, 24.0);
+    }
 }
 
 /// A steep filter in one clip.
@@ -67,37 +67,7 @@ pub struct DrawnAudioBand {
     pub pitch_hz: f32,
 }
 
-impl Default for SteepBand {
-    fn default() -> Self {
-        Self {
-            probability: 0.0,
-            width_hz: [50.0, 3000.0],
-            offset: [0.0, 0.8],
-            shape: [1.1, 4.0],
-            floor_db: [-80.0, -20.0],
-        }
-    }
-}
-
-impl Default for AudioBand {
-    fn default() -> Self {
-        Self { probability: 0.0, low_hz: [20.0, 400.0], high_hz: [1500.0, 7900.0], tilt_db: [0.0, 6.0] }
-    }
-}
-
 impl SteepBand {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// Returns an error that names the invalid key, starting with `receiver`.
-    pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("receiver.band.probability", self.probability)?;
-        range("receiver.band.width_hz", self.width_hz, 20.0, 8000.0)?;
-        range("receiver.band.offset", self.offset, 0.0, 1.0)?;
-        range("receiver.band.shape", self.shape, 1.05, 10.0)?;
-        range("receiver.band.floor_db", self.floor_db, -120.0, 0.0)
-    }
-
     pub(super) fn draw(&self, pitch_hz: f32, rng: &mut ChaCha8Rng) -> Option<DrawnBand> {
         chance(rng, self.probability).then(|| {
             let width_hz = octaves(rng, self.width_hz);
@@ -112,17 +82,6 @@ impl SteepBand {
 }
 
 impl AudioBand {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// Returns an error that names the invalid key, starting with `receiver`.
-    pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("receiver.audio.probability", self.probability)?;
-        range("receiver.audio.low_hz", self.low_hz, 0.0, 2000.0)?;
-        range("receiver.audio.high_hz", self.high_hz, 500.0, 8000.0)?;
-        range("receiver.audio.tilt_db", self.tilt_db, 0.0, 24.0)
-    }
-
     pub(super) fn draw(&self, pitch_hz: f32, rng: &mut ChaCha8Rng) -> Option<DrawnAudioBand> {
         chance(rng, self.probability).then(|| DrawnAudioBand {
             low_hz: between(rng, self.low_hz).min(0.8 * pitch_hz),

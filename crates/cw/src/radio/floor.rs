@@ -6,11 +6,11 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use rustfft::num_complex::Complex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::DrawnBand;
 use super::channel::{RATE, amplitude};
-use undertone_data::bounds::{BoundsError, probability, range};
+use super::effect;
 use undertone_data::random::{Range, between, chance, pick};
 use undertone_data::{fourier, level};
 
@@ -20,25 +20,25 @@ const WIDTHS_HZ: Range = [50.0, 4000.0];
 /// Decibels per octave by which noise falls: blue noise has -3, pink 3, brown 6.
 const SLOPES: Range = [-3.0, 9.0];
 
-/// Noise after the receiver's filters (`receiver.floor`), with a spectrum that each clip draws: white, pink, brown,
-/// blue, a band of any position and width, or everything but such a band. Its level is independent of `snr_db`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Floor {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Its power over all frequencies relative to that of the carrier, in decibels.
-    pub level_db: Range,
+effect! {
+    /// Noise after the receiver's filters (`receiver.floor`), with a spectrum that each clip draws: white, pink, brown,
+    /// blue, a band of any position and width, or everything but such a band. Its level is independent of `snr_db`.
+    pub struct Floor at "receiver.floor" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Its power over all frequencies relative to that of the carrier, in decibels.
+        pub level_db: Range = [-70.0, -10.0], range(-120.0, 20.0);
+    }
 }
 
-/// Hum of the mains (`receiver.hum`): 50 or 60 Hz and its harmonics.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Hum {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Its power relative to that of the carrier, in decibels.
-    pub level_db: Range,
+effect! {
+    /// Hum of the mains (`receiver.hum`): 50 or 60 Hz and its harmonics.
+    pub struct Hum at "receiver.hum" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Its power relative to that of the carrier, in decibels.
+        pub level_db: Range = [-50.0, -15.0], range(-100.0, 20.0);
+    }
 }
 
 /// Spectrum of a noise floor.
@@ -71,28 +71,7 @@ pub struct DrawnHum {
     pub level_db: f32,
 }
 
-impl Default for Floor {
-    fn default() -> Self {
-        Self { probability: 0.0, level_db: [-70.0, -10.0] }
-    }
-}
-
-impl Default for Hum {
-    fn default() -> Self {
-        Self { probability: 0.0, level_db: [-50.0, -15.0] }
-    }
-}
-
 impl Floor {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// Returns an error that names the invalid key, starting with `receiver`.
-    pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("receiver.floor.probability", self.probability)?;
-        range("receiver.floor.level_db", self.level_db, -120.0, 20.0)
-    }
-
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnFloor> {
         chance(rng, self.probability).then(|| {
             let band = DrawnBand {
@@ -113,15 +92,6 @@ impl Floor {
 }
 
 impl Hum {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// Returns an error that names the invalid key, starting with `receiver`.
-    pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("receiver.hum.probability", self.probability)?;
-        range("receiver.hum.level_db", self.level_db, -100.0, 20.0)
-    }
-
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnHum> {
         chance(rng, self.probability)
             .then(|| DrawnHum { mains_hz: pick(rng, &[50.0, 60.0]), level_db: between(rng, self.level_db) })

@@ -1,37 +1,37 @@
 //! Effects that follow the level of a signal: gain control and noise gate.
 
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::channel::{RATE, amplitude};
-use undertone_data::bounds::{BoundsError, probability, range};
+use super::effect;
 use undertone_data::random::{Range, between, chance};
 
-/// Automatic gain control (`receiver.agc`): between marks the noise is amplified, and the next mark attenuates it
-/// again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Agc {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Time constant with which the gain falls, in milliseconds.
-    pub attack_ms: Range,
-    /// Time constant with which the gain rises again, in milliseconds.
-    pub release_ms: Range,
-    /// Maximum gain relative to that of the carrier, in decibels.
-    pub depth_db: Range,
+effect! {
+    /// Automatic gain control (`receiver.agc`): between marks the noise is amplified, and the next mark attenuates it
+    /// again.
+    pub struct Agc at "receiver.agc" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Time constant with which the gain falls, in milliseconds.
+        pub attack_ms: Range = [1.0, 20.0], range(0.1, 1000.0);
+        /// Time constant with which the gain rises again, in milliseconds.
+        pub release_ms: Range = [50.0, 2000.0], range(1.0, 10_000.0);
+        /// Maximum gain relative to that of the carrier, in decibels.
+        pub depth_db: Range = [3.0, 40.0], range(0.0, 100.0);
+    }
 }
 
-/// A noise gate (`receiver.gate`): a signal below a threshold becomes digital silence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Gate {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Level below which it closes, relative to the carrier, in decibels.
-    pub threshold_db: Range,
-    /// Time for which it stays open after the last sound above the threshold, in milliseconds.
-    pub hold_ms: Range,
+effect! {
+    /// A noise gate (`receiver.gate`): a signal below a threshold becomes digital silence.
+    pub struct Gate at "receiver.gate" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Level below which it closes, relative to the carrier, in decibels.
+        pub threshold_db: Range = [-30.0, -12.0], range(-100.0, 0.0);
+        /// Time for which it stays open after the last sound above the threshold, in milliseconds.
+        pub hold_ms: Range = [5.0, 300.0], range(0.0, 5000.0);
+    }
 }
 
 /// Gain control in one clip.
@@ -54,30 +54,7 @@ pub struct DrawnGate {
     pub hold_ms: f32,
 }
 
-impl Default for Agc {
-    fn default() -> Self {
-        Self { probability: 0.0, attack_ms: [1.0, 20.0], release_ms: [50.0, 2000.0], depth_db: [3.0, 40.0] }
-    }
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self { probability: 0.0, threshold_db: [-30.0, -12.0], hold_ms: [5.0, 300.0] }
-    }
-}
-
 impl Agc {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// Returns an error that names the invalid key, starting with `receiver`.
-    pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("receiver.agc.probability", self.probability)?;
-        range("receiver.agc.attack_ms", self.attack_ms, 0.1, 1000.0)?;
-        range("receiver.agc.release_ms", self.release_ms, 1.0, 10_000.0)?;
-        range("receiver.agc.depth_db", self.depth_db, 0.0, 100.0)
-    }
-
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnAgc> {
         chance(rng, self.probability).then(|| DrawnAgc {
             attack_ms: between(rng, self.attack_ms),
@@ -88,16 +65,6 @@ impl Agc {
 }
 
 impl Gate {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// Returns an error that names the invalid key, starting with `receiver`.
-    pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("receiver.gate.probability", self.probability)?;
-        range("receiver.gate.threshold_db", self.threshold_db, -100.0, 0.0)?;
-        range("receiver.gate.hold_ms", self.hold_ms, 0.0, 5000.0)
-    }
-
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnGate> {
         chance(rng, self.probability)
             .then(|| DrawnGate { threshold_db: between(rng, self.threshold_db), hold_ms: between(rng, self.hold_ms) })

@@ -8,8 +8,9 @@ use rustfft::num_complex::Complex;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{BLOCK, RATE, amplitude};
+use super::effect;
 use super::stream::Stream;
-use undertone_data::bounds::{BoundsError, count, probability, range};
+use undertone_data::bounds::BoundsError;
 use undertone_data::fourier;
 use undertone_data::random::{Range, between, chance, either_way, whole};
 
@@ -23,30 +24,30 @@ pub struct Path {
     pub echo: Echo,
 }
 
-/// Fast fading, as over the poles: part of the signal arrives by many ways whose lengths change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Flutter {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Maximum frequency shift of a way, in hertz; the level changes about as often per second.
-    pub hz: Range,
-    /// Share of the power that is scattered: 0 is a steady signal, 1 has no steady part (Rayleigh fading).
-    pub scattered: Range,
+effect! {
+    /// Fast fading, as over the poles: part of the signal arrives by many ways whose lengths change.
+    pub struct Flutter at "path.flutter" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Maximum frequency shift of a way, in hertz; the level changes about as often per second.
+        pub hz: Range = [3.0, 20.0], range(0.1, 100.0);
+        /// Share of the power that is scattered: 0 is a steady signal, 1 has no steady part (Rayleigh fading).
+        pub scattered: Range = [0.2, 0.9], range(0.0, 1.0);
+    }
 }
 
-/// Echoes: a signal that went round the earth (138 ms) or took a second hop (milliseconds).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Echo {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Minimum and maximum number of echoes.
-    pub echoes: [usize; 2],
-    /// Delay of each echo, in milliseconds.
-    pub delay_ms: Range,
-    /// Level of each relative to the signal, in decibels.
-    pub level_db: Range,
+effect! {
+    /// Echoes: a signal that went round the earth (138 ms) or took a second hop (milliseconds).
+    pub struct Echo at "path.echo" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Minimum and maximum number of echoes.
+        pub echoes: [usize; 2] = [1, 2], count(0, 8);
+        /// Delay of each echo, in milliseconds.
+        pub delay_ms: Range = [1.0, 200.0], range(0.1, 1000.0);
+        /// Level of each relative to the signal, in decibels.
+        pub level_db: Range = [-30.0, -6.0], range(-60.0, 0.0);
+    }
 }
 
 /// Flutter in one clip.
@@ -76,31 +77,14 @@ pub struct DrawnPath {
     pub echoes: Vec<DrawnEcho>,
 }
 
-impl Default for Flutter {
-    fn default() -> Self {
-        Self { probability: 0.0, hz: [3.0, 20.0], scattered: [0.2, 0.9] }
-    }
-}
-
-impl Default for Echo {
-    fn default() -> Self {
-        Self { probability: 0.0, echoes: [1, 2], delay_ms: [1.0, 200.0], level_db: [-30.0, -6.0] }
-    }
-}
-
 impl Path {
     /// Checks every field.
     ///
     /// # Errors
     /// Returns an error that names the invalid key, starting with `path`.
     pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("path.flutter.probability", self.flutter.probability)?;
-        range("path.flutter.hz", self.flutter.hz, 0.1, 100.0)?;
-        range("path.flutter.scattered", self.flutter.scattered, 0.0, 1.0)?;
-        probability("path.echo.probability", self.echo.probability)?;
-        count("path.echo.echoes", self.echo.echoes, 0, 8)?;
-        range("path.echo.delay_ms", self.echo.delay_ms, 0.1, 1000.0)?;
-        range("path.echo.level_db", self.echo.level_db, -60.0, 0.0)
+        self.flutter.validate()?;
+        self.echo.validate()
     }
 
     /// Draws the path of a clip.

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::channel::amplitude;
+use super::effect;
 use super::stream::Stream;
 use super::{
     Agc, AudioBand, DrawnAgc, DrawnAudioBand, DrawnBand, DrawnFloor, DrawnGate, DrawnHum, Floor, Gate, Hum, SteepBand,
 };
-use undertone_data::bounds::{BoundsError, probability, range};
+use undertone_data::bounds::BoundsError;
 use undertone_data::random::{Range, between, chance, either_way};
 
 /// Effects of a receiver on everything it receives (`receiver`), in this order. Every effect is off by default.
@@ -30,16 +31,16 @@ pub struct Receiver {
     pub audio: AudioBand,
 }
 
-/// An amplifier that clips (`receiver.overload`), with an optional offset.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Overload {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Level of the carrier above the clipping point, in decibels.
-    pub drive_db: Range,
-    /// Constant that is added before clipping, relative to the carrier's amplitude, upwards or downwards.
-    pub offset: Range,
+effect! {
+    /// An amplifier that clips (`receiver.overload`), with an optional offset.
+    pub struct Overload at "receiver.overload" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Level of the carrier above the clipping point, in decibels.
+        pub drive_db: Range = [-3.0, 20.0], range(-20.0, 60.0);
+        /// Constant that is added before clipping, relative to the carrier's amplitude, upwards or downwards.
+        pub offset: Range = [0.0, 0.2], range(0.0, 1.0);
+    }
 }
 
 /// Overload in one clip.
@@ -70,12 +71,6 @@ pub struct DrawnReceiver {
     pub audio: Option<DrawnAudioBand>,
 }
 
-impl Default for Overload {
-    fn default() -> Self {
-        Self { probability: 0.0, drive_db: [-3.0, 20.0], offset: [0.0, 0.2] }
-    }
-}
-
 impl Receiver {
     /// Checks every field.
     ///
@@ -87,9 +82,7 @@ impl Receiver {
         self.floor.validate()?;
         self.hum.validate()?;
         self.gate.validate()?;
-        probability("receiver.overload.probability", self.overload.probability)?;
-        range("receiver.overload.drive_db", self.overload.drive_db, -20.0, 60.0)?;
-        range("receiver.overload.offset", self.overload.offset, 0.0, 1.0)?;
+        self.overload.validate()?;
         self.audio.validate()
     }
 

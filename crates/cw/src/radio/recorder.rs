@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{RATE, amplitude};
 use super::codec::{CodecKinds, DrawnCodec};
+use super::effect;
 use super::stream::Stream;
-use undertone_data::bounds::{BoundsError, number, probability, range};
+use undertone_data::bounds::{BoundsError, number};
 use undertone_data::random::{Range, between, chance, pick};
 use undertone_data::{fourier, level};
 
@@ -20,27 +21,27 @@ pub struct Recorder {
     pub codec: Codec,
 }
 
-/// A recording at 5512, 6000, 8000, 11025 or 12000 samples per second, which is band-limited to half of that; 8000 is
-/// the most frequent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LowRate {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Level of the mirror image above half of that rate that resampling to 16 kHz leaves, in decibels.
-    pub image_db: Range,
+effect! {
+    /// A recording at 5512, 6000, 8000, 11025 or 12000 samples per second, which is band-limited to half of that; 8000 is
+    /// the most frequent.
+    pub struct LowRate at "recorder.rate" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Level of the mirror image above half of that rate that resampling to 16 kHz leaves, in decibels.
+        pub image_db: Range = [-100.0, -40.0], range(-120.0, 0.0);
+    }
 }
 
-/// A codec, at the recording's sample rate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Codec {
-    /// Probability that a clip has this effect.
-    pub probability: f32,
-    /// Peak level of the codec's input, in decibels relative to full scale.
-    pub level_dbfs: Range,
-    /// Weights of the kinds of codecs.
-    pub kinds: CodecKinds,
+effect! {
+    /// A codec, at the recording's sample rate.
+    pub struct Codec at "recorder.codec" {
+        /// Probability that a clip has this effect.
+        pub probability: f32 = 0.0, probability();
+        /// Peak level of the codec's input, in decibels relative to full scale.
+        pub level_dbfs: Range = [-30.0, 0.0], range(-60.0, 0.0);
+        /// Weights of the kinds of codecs.
+        pub kinds: CodecKinds = CodecKinds::default();
+    }
 }
 
 /// A low sample rate in one clip.
@@ -61,18 +62,6 @@ pub struct DrawnRecorder {
     pub codec: Option<(DrawnCodec, f32)>,
 }
 
-impl Default for LowRate {
-    fn default() -> Self {
-        Self { probability: 0.0, image_db: [-100.0, -40.0] }
-    }
-}
-
-impl Default for Codec {
-    fn default() -> Self {
-        Self { probability: 0.0, level_dbfs: [-30.0, 0.0], kinds: CodecKinds::default() }
-    }
-}
-
 /// The lowest rate, half of 11025, still contains every pitch that a carrier may have, 2000 Hz.
 const RATES_HZ: [f32; 8] = [5512.5, 6000.0, 8000.0, 8000.0, 8000.0, 8000.0, 11_025.0, 12_000.0];
 
@@ -82,10 +71,8 @@ impl Recorder {
     /// # Errors
     /// Returns an error that names the invalid key, starting with `recorder`.
     pub fn validate(&self) -> Result<(), BoundsError> {
-        probability("recorder.rate.probability", self.rate.probability)?;
-        range("recorder.rate.image_db", self.rate.image_db, -120.0, 0.0)?;
-        probability("recorder.codec.probability", self.codec.probability)?;
-        range("recorder.codec.level_dbfs", self.codec.level_dbfs, -60.0, 0.0)?;
+        self.rate.validate()?;
+        self.codec.validate()?;
         let weights = self.codec.kinds.weights();
         weights.iter().try_for_each(|(field, weight)| number(field, *weight, 0.0, 1e6))?;
         let sum = weights.iter().map(|(_, weight)| weight).sum();
