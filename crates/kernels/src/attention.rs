@@ -7,7 +7,7 @@ mod one_query;
 mod states;
 
 use crate::matrix::{Matrix, MatrixMut, RightFactor, Threads, add_product, product_by};
-use crate::numbers::Numbers;
+use crate::numbers::{Numbers, with_slice};
 use crate::random::kept;
 use crate::simd::{LANES, exp, halve, max_of, simd_fn, sum_by};
 use crate::vector::{assume_written, written};
@@ -237,11 +237,7 @@ impl<'a> Head<'a> {
 
     /// Returns rows of this head in f32, `[count, d_head]`.
     fn wide_rows(&self, data: Numbers, time: usize, start: usize, count: usize) -> Vec<f32> {
-        match data {
-            Numbers::F32(data) => self.rows(data, time, start, count).widened(),
-            Numbers::Bf16(data) => self.rows(data, time, start, count).widened(),
-            Numbers::F16(data) => self.rows(data, time, start, count).widened(),
-        }
+        with_slice!(data, |data| self.rows(data, time, start, count).widened())
     }
 
     fn scale(&self) -> f32 {

@@ -83,7 +83,7 @@ pub(crate) fn dot_products(out: &mut MatrixMut, x: &[f32], weights: Numbers, d_i
 #[allow(unsafe_code)]
 mod x86 {
     use super::{MatrixMut, TILE_OUTPUTS};
-    use crate::numbers::Numbers;
+    use crate::numbers::{Numbers, with_slice};
     use crate::registers::{Number, Register};
     use std::arch::x86_64::*;
 
@@ -91,22 +91,14 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     pub(super) fn avx512(out: &mut MatrixMut, x: &[f32], weights: Numbers, d_in: usize) {
         // SAFETY: this function has the features.
-        match weights {
-            Numbers::F32(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
-            Numbers::Bf16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
-            Numbers::F16(weights) => unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) },
-        }
+        with_slice!(weights, |weights| unsafe { blocks::<__m512, _, 4>(out, x, weights, d_in) });
     }
 
     /// Two rows of `x` at a time: 8 sums and 5 numbers to multiply in 16 registers.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn avx2(out: &mut MatrixMut, x: &[f32], weights: Numbers, d_in: usize) {
         // SAFETY: as above.
-        match weights {
-            Numbers::F32(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
-            Numbers::Bf16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
-            Numbers::F16(weights) => unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) },
-        }
+        with_slice!(weights, |weights| unsafe { blocks::<__m256, _, 2>(out, x, weights, d_in) });
     }
 
     /// # Safety

@@ -21,6 +21,18 @@ pub enum Numbers<'a> {
     F16(&'a [f16]),
 }
 
+/// Evaluates an expression with the slice of a [`Numbers`], for whichever type of number it has.
+macro_rules! with_slice {
+    ($numbers:expr, |$slice:ident| $result:expr) => {
+        match $numbers {
+            $crate::numbers::Numbers::F32($slice) => $result,
+            $crate::numbers::Numbers::Bf16($slice) => $result,
+            $crate::numbers::Numbers::F16($slice) => $result,
+        }
+    };
+}
+pub(crate) use with_slice;
+
 /// Number of elements that are widened at a time: 16 MiB in f32. Of the matrices of Whisper and BERT, only vocabularies
 /// and the wide layers of the largest models have more. In tests it is small enough that there is more than one piece.
 const PIECE: usize = if cfg!(test) { 1 << 12 } else { 1 << 22 };
@@ -34,11 +46,7 @@ pub(crate) const LEAST_COLUMNS: usize = 128;
 impl<'a> Numbers<'a> {
     /// Number of elements.
     pub fn len(self) -> usize {
-        match self {
-            Self::F32(numbers) => numbers.len(),
-            Self::Bf16(numbers) => numbers.len(),
-            Self::F16(numbers) => numbers.len(),
-        }
+        with_slice!(self, |numbers| numbers.len())
     }
 
     /// Whether it has no elements.
@@ -65,11 +73,7 @@ impl<'a> Numbers<'a> {
 
     /// Writes all of them in f32 to `to`, which has the same length.
     pub(crate) fn widen(self, to: &mut [f32]) {
-        match self {
-            Self::F32(numbers) => f32::widen(numbers, to),
-            Self::Bf16(numbers) => bf16::widen(numbers, to),
-            Self::F16(numbers) => f16::widen(numbers, to),
-        }
+        with_slice!(self, |numbers| Widen::widen(numbers, to));
     }
 
     /// Returns some rows in f32; each has `width` elements.

@@ -219,7 +219,7 @@ fn add_weighted(out: &mut [f32], weights: &[f32], states: Numbers, width: usize)
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use crate::numbers::Numbers;
+    use crate::numbers::{Numbers, with_slice};
     use crate::registers::{Number, Register};
     use std::arch::x86_64::*;
 
@@ -230,22 +230,14 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
     pub(super) fn avx512(out: &mut [f32], weights: &[f32], states: Numbers, width: usize) {
         // SAFETY: this function has the features.
-        match states {
-            Numbers::F32(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
-            Numbers::Bf16(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
-            Numbers::F16(states) => unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) },
-        }
+        with_slice!(states, |states| unsafe { columns_of::<__m512, _, 6>(out, weights, states, width) });
     }
 
     /// Two rows at a time: 8 sums and 5 numbers to multiply in 16 registers.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn avx2(out: &mut [f32], weights: &[f32], states: Numbers, width: usize) {
         // SAFETY: as above.
-        match states {
-            Numbers::F32(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
-            Numbers::Bf16(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
-            Numbers::F16(states) => unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) },
-        }
+        with_slice!(states, |states| unsafe { columns_of::<__m256, _, 2>(out, weights, states, width) });
     }
 
     /// # Safety
