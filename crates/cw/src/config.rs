@@ -272,22 +272,22 @@ impl Default for CwText {
 }
 
 impl CwText {
-    /// Returns the kinds of text that have a weight, with it.
-    pub(super) fn weights(&self) -> [(CwSource, f32); 13] {
+    /// Returns the kinds of text that have a weight, with its key in the configuration and the weight.
+    pub(super) fn weights(&self) -> [(CwSource, &'static str, f32); 13] {
         [
-            (CwSource::Words, self.words),
-            (CwSource::Groups, self.groups),
-            (CwSource::Callsigns, self.callsigns),
-            (CwSource::Qso, self.qso),
-            (CwSource::Cqww, self.cqww),
-            (CwSource::ArrlDx, self.arrl_dx),
-            (CwSource::Cqwpx, self.cqwpx),
-            (CwSource::FieldDay, self.field_day),
-            (CwSource::Sweepstakes, self.sweepstakes),
-            (CwSource::Beacons, self.beacons),
-            (CwSource::Numbers, self.numbers),
-            (CwSource::Scatter, self.scatter),
-            (CwSource::Sentences, self.sentences),
+            (CwSource::Words, "text.words", self.words),
+            (CwSource::Groups, "text.groups", self.groups),
+            (CwSource::Callsigns, "text.callsigns", self.callsigns),
+            (CwSource::Qso, "text.qso", self.qso),
+            (CwSource::Cqww, "text.cqww", self.cqww),
+            (CwSource::ArrlDx, "text.arrl_dx", self.arrl_dx),
+            (CwSource::Cqwpx, "text.cqwpx", self.cqwpx),
+            (CwSource::FieldDay, "text.field_day", self.field_day),
+            (CwSource::Sweepstakes, "text.sweepstakes", self.sweepstakes),
+            (CwSource::Beacons, "text.beacons", self.beacons),
+            (CwSource::Numbers, "text.numbers", self.numbers),
+            (CwSource::Scatter, "text.scatter", self.scatter),
+            (CwSource::Sentences, "text.sentences", self.sentences),
         ]
     }
 }

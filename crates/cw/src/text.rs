@@ -13,7 +13,7 @@ pub(super) fn draw_source(task: CwTask, text: &CwText, rng: &mut ChaCha8Rng) -> 
         return CwSource::Fixed;
     }
     let weights = text.weights();
-    let drawn = weights.iter().map(|(source, weight)| if task.draws_from(*source) { *weight } else { 0.0 });
+    let drawn = weights.iter().map(|(source, _, weight)| if task.draws_from(*source) { *weight } else { 0.0 });
     weights[weighted(rng, drawn)].0
 }
 

@@ -1,7 +1,7 @@
 //! Checks of a configuration, whose errors say how to correct it.
 
 use super::{
-    CwConfig, CwSource, CwTask, CwText, compose,
+    CwConfig, CwTask, CwText, compose,
     keying::{self, Fist},
     morse::{self, Symbol},
     text,
@@ -145,13 +145,13 @@ impl CwConfig {
         }
         let weights = text.weights();
         if weights != default.weights()
-            && let Some((source, weight)) = weights.iter().find(|(s, weight)| *weight > 0.0 && !task.draws_from(*s))
+            && let Some((_, key, weight)) = weights.iter().find(|(s, _, weight)| *weight > 0.0 && !task.draws_from(*s))
         {
-            return refused(format!("{}, {weight},", weight_name(*source)));
+            return refused(format!("{key}, {weight},"));
         }
-        if task.own_source().is_none() && weights.iter().all(|(s, weight)| *weight == 0.0 || !task.draws_from(*s)) {
-            let useful = weights.iter().filter(|(s, _)| task.draws_from(*s)).map(|(s, _)| weight_name(*s));
-            return Err(CwError::NoTextForTask { task, useful: useful.collect::<Vec<_>>().join(", ") });
+        if task.own_source().is_none() && weights.iter().all(|(s, _, weight)| *weight == 0.0 || !task.draws_from(*s)) {
+            let useful: Vec<_> = weights.iter().filter(|(s, ..)| task.draws_from(*s)).map(|(_, key, _)| *key).collect();
+            return Err(CwError::NoTextForTask { task, useful: useful.join(", ") });
         }
         Ok(())
     }
@@ -159,15 +159,15 @@ impl CwConfig {
     /// Checks that the longest clip can contain each of the shortest messages of the possible kinds.
     fn validate_messages(&self, around: f64) -> Result<(), CwError> {
         let task = self.task;
-        let weighted = self.text.weights().into_iter().filter(|(s, weight)| *weight > 0.0 && task.draws_from(*s));
+        let own = task.own_source().map(|source| (source, None));
+        let weighted = self.text.weights().into_iter().filter(|(s, _, weight)| *weight > 0.0 && task.draws_from(*s));
         let room = f64::from(self.duration_s[1]) - around;
-        for source in task.own_source().into_iter().chain(weighted.map(|(source, _)| source)) {
+        for (source, key) in own.into_iter().chain(weighted.map(|(source, key, _)| (source, Some(key)))) {
             for message in compose::shortest(task, source, &self.text) {
                 let needed = self.longest_s(&morse::parse(&message.sent).unwrap_or_default());
                 if needed > room {
-                    let name = task.own_source().is_none().then(|| weight_name(source));
-                    let of = name.map_or(String::new(), |name| format!(" from {name}"));
-                    let or = name.map_or(String::new(), |name| format!(", or give {name} no weight"));
+                    let of = key.map_or(String::new(), |key| format!(" from {key}"));
+                    let or = key.map_or(String::new(), |key| format!(", or give {key} no weight"));
                     return Err(CwError::MessageTooLong { task, of, sent: message.sent, needed, room, or });
                 }
             }
@@ -269,13 +269,13 @@ impl CwConfig {
 
 impl CwText {
     fn validate(&self) -> Result<(), CwError> {
-        let weights = self.weights().map(|(source, weight)| (weight_name(source), weight));
-        for (field, value) in weights {
+        let weights = self.weights();
+        for (_, field, value) in weights {
             if !(0.0..f32::INFINITY).contains(&value) {
                 return Err(CwError::Weight { field, value });
             }
         }
-        if self.fixed.is_empty() && weights.iter().all(|(_, value)| *value == 0.0) {
+        if self.fixed.is_empty() && weights.iter().all(|(.., value)| *value == 0.0) {
             return Err(CwError::NoText);
         }
         for (index, text) in self.fixed.iter().enumerate() {
@@ -285,27 +285,6 @@ impl CwText {
         probability("text.portable", self.portable)?;
         probability("text.cut_numbers", self.cut_numbers)?;
         Ok(())
-    }
-}
-
-/// Returns the key of a source's weight in the configuration.
-fn weight_name(source: CwSource) -> &'static str {
-    match source {
-        CwSource::Words => "text.words",
-        CwSource::Groups => "text.groups",
-        CwSource::Callsigns => "text.callsigns",
-        CwSource::Qso => "text.qso",
-        CwSource::Cqww => "text.cqww",
-        CwSource::ArrlDx => "text.arrl_dx",
-        CwSource::Cqwpx => "text.cqwpx",
-        CwSource::FieldDay => "text.field_day",
-        CwSource::Sweepstakes => "text.sweepstakes",
-        CwSource::Beacons => "text.beacons",
-        CwSource::Numbers => "text.numbers",
-        CwSource::Scatter => "text.scatter",
-        CwSource::Sentences => "text.sentences",
-        CwSource::Fixed => "text.fixed",
-        CwSource::Phrases | CwSource::Radiogram => "text",
     }
 }
 
