@@ -53,7 +53,7 @@ fn commands() -> (Place, Vec<Vec<&'static str>>) {
         "data check --config tiny.yaml",
         "data check --config tiny.yaml --json -",
         "data synth --config tiny.yaml --count 1 --out clips",
-        "structure --json",
+        "structure",
         "bench ranks --reckoned",
         "bench hardware --seconds 1",
     ];

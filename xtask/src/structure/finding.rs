@@ -1,6 +1,5 @@
 //! What the checks find.
 
-use serde_json::{Value, json};
 use std::fmt::{self, Display, Formatter};
 
 /// The rules of the structure.
@@ -44,10 +43,6 @@ pub struct Finding {
 impl Finding {
     pub fn new(rule: Rule, place: impl Display, text: impl Display) -> Self {
         Self { rule, place: place.to_string(), text: text.to_string() }
-    }
-
-    pub fn to_json(&self) -> Value {
-        json!({"rule": self.rule.name(), "place": self.place, "text": self.text})
     }
 }
 

@@ -22,18 +22,13 @@ use error::StructureError;
 use finding::{Finding, Rule};
 use modules::Tree;
 use page::PAGE;
-use serde_json::json;
 use std::path::{Path, PathBuf};
 use table::Row;
-use undertone_cli::Failure;
-use undertone_cli::{note, output, say};
+use undertone_cli::{Failure, note, output};
 use workspace::Package;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// One JSON object on standard output instead of a table
-    #[arg(long)]
-    json: bool,
     /// The workspace to look at
     #[arg(long, value_name = "DIR", default_value_os_t = repository())]
     root: PathBuf,
@@ -41,7 +36,7 @@ pub struct Args {
 
 impl Default for Args {
     fn default() -> Self {
-        Self { json: false, root: repository() }
+        Self { root: repository() }
     }
 }
 
@@ -65,13 +60,7 @@ struct Structure {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let structure = look(&args.root).map_err(|e| Failure::Machine(e.to_string()))?;
     let Structure { rows, findings } = &structure;
-    let told = if args.json {
-        let rows: Vec<_> = rows.iter().map(Row::to_json).collect();
-        let listed: Vec<_> = findings.iter().map(Finding::to_json).collect();
-        say!("{}", json!({"crates": rows, "findings": listed}))
-    } else {
-        output::text(table::table(rows))
-    };
+    let told = output::text(table::table(rows));
     findings.iter().for_each(|finding| note!("{finding}"));
     match findings.len() {
         0 => told,

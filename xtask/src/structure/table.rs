@@ -1,7 +1,5 @@
 //! The crates as a table.
 
-use serde_json::{Value, json};
-
 /// A package in the table.
 #[derive(Debug)]
 pub struct Row {
@@ -14,13 +12,6 @@ pub struct Row {
     pub circles: usize,
     /// The packages of the workspace that it depends on.
     pub needs: Vec<String>,
-}
-
-impl Row {
-    pub fn to_json(&self) -> Value {
-        let Self { name, files, lines, longest, circles, needs } = self;
-        json!({"name": name, "files": files, "lines": lines, "longest": longest, "circles": circles, "needs": needs})
-    }
 }
 
 /// One line for each package, and one for all.

@@ -66,10 +66,6 @@ fn a_workspace_as_it_should_be_has_a_table_and_no_fault() {
                     model             3       5        3        0  ops\n\
                     all               4       6        3        0\n";
     assert_eq!(table::table(&rows), expected);
-    assert_eq!(
-        rows[1].to_json(),
-        json!({"name": "model", "files": 3, "lines": 5, "longest": 3, "circles": 0, "needs": ["ops"]})
-    );
 }
 
 #[test]
