@@ -361,86 +361,10 @@ const RECORDS: [(&str, &str, &str); 5] = [
 const TRIALS: [&str; 7] = ["abort", "accept", "allocate", "hang", "overflow", "panic", "refuse"];
 
 /// A run of a few steps on a model of width 16.
-const TINY: &str = "run: {name: tiny, dir: runs}
-device: cpu
-model:
-  source:
-    config:
-      {d_model: 16, encoder_layers: 1, decoder_layers: 1, encoder_attention_heads: 2, decoder_attention_heads: 2,
-        encoder_ffn_dim: 32, decoder_ffn_dim: 32, max_source_positions: 100, max_target_positions: 56, dropout: 0.1}
-data:
-  batch_size: 4
-  workers: 1
-  train: {synth: cw, samples: 12, cw: &clips {duration_s: [2, 2], wpm: [20, 30], lead_s: [0.05, 0.2], tail_s: [0.05, 0.1],
-    farnsworth: {probability: 0}, hand: {probability: 0}, clean: 1, noise_only: 0}}
-  valid: {synth: cw, samples: 2, cw: *clips}
-train:
-  max_steps: 6
-  log_every: 1
-  optimizer: {lr: 1.0e-3, warmup_steps: 2}
-  evaluate: {every: 3, metrics: [cer, loss]}
-  checkpoint: {every: 6}
-";
+const TINY: &str = include_str!("tiny.yaml");
 
 /// A run with two tasks.
-const TASKS: &str = "run: {name: two, dir: runs}
-device: cpu
-model:
-  source:
-    config:
-      {d_model: 16, encoder_layers: 2, decoder_layers: 1, encoder_attention_heads: 2, decoder_attention_heads: 2,
-        encoder_ffn_dim: 32, decoder_ffn_dim: 32, max_source_positions: 100, max_target_positions: 56, dropout: 0.1}
-data: {batch_size: 4, workers: 1}
-tasks:
-  - name: low
-    lora: {r: 2, lora_alpha: 4, lora_dropout: 0.1, target_modules: [q_proj, fc1]}
-    metrics: [cer, exact]
-    data: &data
-      train: {synth: cw, samples: 8, cw: &clips {duration_s: [2, 2], wpm: [20, 30], lead_s: [0.05, 0.2],
-        tail_s: [0.05, 0.1], farnsworth: {probability: 0}, hand: {probability: 0}, clean: 1, noise_only: 0}}
-      valid: {synth: cw, samples: 2, cw: *clips}
-  - {name: high, lora: {r: 2, lora_alpha: 4, target_modules: [q_proj]}, metrics: [cer], data: *data}
-router: {tap: 1, hidden: [8]}
-train:
-  log_every: 1
-  optimizer: {lr: 1.0e-3, warmup_steps: 1}
-  evaluate: {every: 2}
-  checkpoint: {every: 2}
-phases:
-  1: {train: {max_steps: 2}}
-  2: {train: {max_steps: 2, accumulation: 2}}
-  3: {train: {max_steps: 2}}
-";
+const TASKS: &str = include_str!("tasks.yaml");
 
 /// Everything that is for recordings.
-const RECORDED: &str = "seed: 7
-run: {name: speech, dir: runs}
-device: cpu
-data:
-  train:
-    - {path: [a.csv, b.csv], columns: {text: sentence}, weight: 3, part: {from: 0, to: 0.5}}
-    - {path: c.jsonl, weight: 1}
-  valid: {path: d.csv, part: {from: 0.9, to: 1}}
-  max_batch_seconds: 240
-  batch_size: 8
-  workers: 2
-  prefetch_batches: 4
-  group_by_length: true
-  on_bad_sample: skip
-  max_bad_share: 0.05
-  long_audio: align
-  timestamps: 0.5
-  previous_text: 0.5
-  augment: {speed: {p: 0.5, range: [0.9, 1.1]}, noise: {p: 0.5, snr_db: [5, 30]}, spec_augment: {p: 1}}
-  cache: {what: audio, max_bytes: 20GB}
-train:
-  epochs: 2
-  accumulation: 4
-  compute: bf16
-  optimizer: {name: adafactor, lr: 1.0e-4, decay_rate: -0.8, schedule: {type: wsd, decay_share: 0.2}, warmup_steps: 10, clip_norm: 1.0}
-  guard: {on_nan: rollback, on_spike: {type: skip, factor: 8, limit: 3}}
-  ema_decay: 0.999
-  early_stopping: {patience: 5, metric: loss}
-  evaluate: {every: 100, metrics: [cer, wer, loss]}
-  checkpoint: {every: 100, keep_last: 3, keep_best: 1, metric: cer}
-";
+const RECORDED: &str = include_str!("recorded.yaml");
