@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 use tempfile::TempDir;
 use undertone_cli::Failure;
 
@@ -45,6 +46,31 @@ pub fn output(command: &mut Command) -> Result<String, Failure> {
     let text = format!("{said} failed ({}):\n{last}", output.status);
     // Our own 2, and that of Python's argparse: an option it does not take.
     Err(if output.status.code() == Some(2) { Failure::BadInput(text) } else { Failure::Machine(text) })
+}
+
+/// Waits until a process ends. As soon as it may no longer run, it is killed, and there is no status.
+pub fn ended(child: &mut Child, may_run: impl Fn() -> bool) -> std::io::Result<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if !may_run() {
+            // It may have ended meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A program as a process in another folder finds it: a bare name is looked for in PATH, any other is relative to this folder.
+pub fn from_here(program: &Path) -> Result<PathBuf, Failure> {
+    if program.components().count() > 1 {
+        std::path::absolute(program).map_err(|error| cannot_use(program, &error))
+    } else {
+        Ok(program.to_owned())
+    }
 }
 
 /// Reason why a file cannot be read or written.

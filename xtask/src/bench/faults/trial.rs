@@ -5,6 +5,7 @@ use super::end::End;
 use super::fault::{Fault, fill, flip, in_newest_checkpoint, kill, set_writable, terminate, truncate};
 use super::subject::{Subject, Trace};
 use crate::bench::random::Random;
+use crate::process::ended;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -368,14 +369,6 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
 /// Waits for a process, but not for ever.
 fn wait(child: &mut Child) -> Result<ExitStatus, String> {
     let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
-            return Ok(status);
-        }
-        if started.elapsed() > PATIENCE {
-            kill(child);
-            return Err(format!("it did not end within {} s", PATIENCE.as_secs()));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let status = ended(child, || started.elapsed() <= PATIENCE).map_err(|e| e.to_string())?;
+    status.ok_or_else(|| format!("it did not end within {} s", PATIENCE.as_secs()))
 }

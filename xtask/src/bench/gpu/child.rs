@@ -1,5 +1,6 @@
 //! A measurement in a process of its own.
 
+use crate::process::ended;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::process::{Command, Stdio};
@@ -29,22 +30,9 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, String> 
     command.stdin(Stdio::null()).stdout(handle(&said)?).stderr(handle(&complained)?);
     let mut child = command.spawn().map_err(|e| format!("cannot start {}: {e}", command.get_program().display()))?;
     let started = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if started.elapsed() < limit && !is_interrupted() => std::thread::sleep(Duration::from_millis(20)),
-            Ok(None) => {
-                // It may have ended meanwhile.
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("it was stopped after {} s", started.elapsed().as_secs()));
-            }
-            Err(e) => {
-                let _ = child.kill();
-                return Err(format!("it cannot be waited for: {e}"));
-            }
-        }
-    };
+    let status = ended(&mut child, || started.elapsed() < limit && !is_interrupted());
+    let status = status.map_err(|e| format!("it cannot be waited for: {e}"))?;
+    let status = status.ok_or_else(|| format!("it was stopped after {} s", started.elapsed().as_secs()))?;
     if status.success() {
         return text(&mut said).map_err(|e| format!("its output cannot be read: {e}"));
     }

@@ -4,8 +4,8 @@ use super::bench::{Bench, s};
 use super::report::Part;
 use crate::bench::names::name;
 use crate::bench::step::Size;
+use crate::process::{cannot_use, from_here};
 use serde_json::Value;
-use std::path::PathBuf;
 use std::process::Command;
 use undertone::fit::{Execution, Footprint};
 use undertone::ops::{Compute, DeviceSpec};
@@ -99,11 +99,8 @@ impl Bench<'_> {
     /// PyTorch's time in the row that begins so.
     fn peer(&mut self, size: Size, lora: usize, batch: usize, first: &[String], compiled: bool) -> Result<(), Failure> {
         let Some((python, script)) = self.args.peer_python.as_ref().zip(self.args.peer.as_ref()) else { return Ok(()) };
-        // Children work in a folder of their own. A bare name is looked for in PATH.
-        let from_here = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let python = if python.components().count() > 1 { from_here(python) } else { python.clone() };
-        let script = from_here(script);
-        let mut command = Command::new(python);
+        let script = std::path::absolute(script).map_err(|error| cannot_use(script, &error))?;
+        let mut command = Command::new(from_here(python)?);
         // A library that stands for LLVM's functions may be loaded before ours; PyTorch brings LLVM along.
         command.env_remove("LD_PRELOAD");
         command.arg(script).args(self.options(size, lora, batch, &self.peer_device()));

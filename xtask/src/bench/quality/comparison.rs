@@ -1,7 +1,7 @@
 //! One kind of training, here and by a peer: the same configuration, the same records.
 
 use super::results::{Results, Training};
-use crate::process::{cannot_use, output, this_program};
+use crate::process::{cannot_use, from_here, output, this_program};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,13 +84,7 @@ impl<'a> Peer<'a> {
     }
 
     fn measure(&self, comparison: &Comparison, seed: u64) -> Result<Training, Failure> {
-        // A name without a folder is looked up in PATH; any other is relative to where this command was started.
-        let python = if self.python.components().count() > 1 {
-            std::path::absolute(self.python).map_err(|error| cannot_use(self.python, &error))?
-        } else {
-            self.python.to_owned()
-        };
-        let mut command = Command::new(python);
+        let mut command = Command::new(from_here(self.python)?);
         command.arg(&self.script).args(["train", "--seed", &seed.to_string(), "--config"]);
         command.arg(format!("{}.yaml", comparison.name)).current_dir(self.work);
         let line = last_object(&output(&mut command)?)?;
