@@ -4,7 +4,6 @@
 mod child;
 mod model;
 mod options;
-mod reckoned;
 
 use super::names::name;
 use super::numbers::rounded;
@@ -41,15 +40,9 @@ pub struct Args {
     /// What starts the processes: it is given their number, the program and its arguments
     #[arg(long, default_value = "mpirun --oversubscribe --bind-to none -n")]
     launcher: String,
-    /// Only write what the model says of larger machines, with its assumptions
-    #[arg(long)]
-    reckoned: bool,
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if args.reckoned {
-        return reckoned::print();
-    }
     needs_mpi()?;
     if !(args.latency.is_finite() && args.latency >= 0.0) || args.ranks.contains(&0) {
         return Err(Failure::BadInput("--latency is at least 0, and there is at least one process".into()));
