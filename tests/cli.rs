@@ -5,9 +5,7 @@ use undertone_tests::{CLIPS, Outcome, Place, wav, write_model};
 
 /// A place with the tiny experiment.
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 8, {CLIPS}"));
-    place
+    Place::with_experiment(&format!("samples: 8, {CLIPS}"))
 }
 
 /// The command is refused in one line, and the place is as it was.
@@ -198,8 +196,7 @@ fn the_tokenizer_of_another_model_is_refused() {
 
 /// A place that trains on a manifest, beside `a.wav` of a second.
 fn with_manifest(lines: &str) -> Place {
-    let place = Place::default();
-    place.write_experiment("path: manifest.jsonl");
+    let place = Place::with_experiment("path: manifest.jsonl");
     place.write("a.wav", wav(&[0.1; 16_000]));
     place.write("manifest.jsonl", lines);
     place
@@ -230,7 +227,7 @@ fn a_missing_manifest_is_named() {
 fn audio_longer_than_the_window_is_named() {
     let place = with_manifest(r#"{"audio": "long.wav", "text": "A"}"#);
     place.write("long.wav", wav(&[0.1; 40_000]));
-    place.run(&TRAIN).assert_refusal(&["long.wav", "2.50 s", "2.00 s"]);
+    place.train("tiny.yaml", &[]).assert_refusal(&["long.wav", "2.50 s", "2.00 s"]);
 }
 
 #[test]

@@ -23,8 +23,7 @@ const OPTIONS: [&str; 12] = [
 ];
 
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
     place.write("clip.wav", wav(&(0..24000).map(|n| 0.3 * (n as f32 * 0.2).sin()).collect::<Vec<_>>()));
     place
 }
@@ -45,10 +44,8 @@ fn first_loss(place: &Place, run: &str) -> f64 {
 #[test]
 fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_hold_it() {
     let place = place();
-    place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.max_steps=4"], &OPTIONS[..]].concat()).succeeded();
-    place
-        .run(&[&["train", "--config", "tiny.yaml", "--resume", "--set", "train.max_steps=6"], &OPTIONS[..]].concat())
-        .succeeded();
+    place.train("tiny.yaml", &[&["--set", "train.max_steps=4"], &OPTIONS[..]].concat()).succeeded();
+    place.train("tiny.yaml", &[&["--resume", "--set", "train.max_steps=6"], &OPTIONS[..]].concat()).succeeded();
     assert_eq!(config(&place, "runs/tiny/best")["model_type"], "compact_whisper");
     let text = place.run(&["transcribe", "--model", "runs/tiny", "clip.wav"]).succeeded().stdout;
     for (format, program) in [("hf", "transformers"), ("ggml", "whisper.cpp")] {
@@ -71,7 +68,7 @@ fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_
 #[test]
 fn an_adapter_on_a_compact_model_is_merged_here() {
     let place = place();
-    place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.max_steps=3"], &OPTIONS[..]].concat()).succeeded();
+    place.train("tiny.yaml", &[&["--set", "train.max_steps=3"], &OPTIONS[..]].concat()).succeeded();
     let adapted = [
         "--set",
         "run.name=adapted",
@@ -86,7 +83,7 @@ fn an_adapter_on_a_compact_model_is_merged_here() {
         "--set",
         "train.max_steps=4",
     ];
-    place.run(&[&["train", "--config", "tiny.yaml"], &adapted[..]].concat()).succeeded();
+    place.train("tiny.yaml", &adapted).succeeded();
     let export = place.run(&["export", "--run", "runs/adapted", "--format", "peft", "--out", "adapter"]).succeeded();
     assert!(export.stderr.contains("`encoder_block` is `conformer`, and PEFT loads bases"), "{}", export.stderr);
     place.run(&["export", "--run", "runs/adapted", "--merge", "--format", "undertone", "--out", "merged"]).succeeded();
@@ -100,8 +97,7 @@ fn a_grown_model_begins_with_the_loss_of_the_one_that_it_grows_from() {
     write_model(&place.path("model"));
     let run = |name: &str, more: &[&str]| {
         let name = format!("run.name={name}");
-        let usual = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=3", "--set", &name];
-        place.run(&[&usual[..], more].concat())
+        place.train("tiny.yaml", &[&["--set", "train.max_steps=3", "--set", &name], more].concat())
     };
     let metrics = "train.evaluate.metrics=[loss,cer]";
     run("plain", &["--set", "model.source.config=null", "--set", "model.path=model", "--set", metrics]).succeeded();

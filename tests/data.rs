@@ -11,8 +11,7 @@ use undertone_tests::{CLIPS, Place, tensors, wav};
 
 /// A place with twelve recordings of different length, of which the fifth is no audio, and an experiment on them.
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment("path: list.jsonl");
+    let place = Place::with_experiment("path: list.jsonl");
     let mut list = String::new();
     for index in 0..12 {
         let audio: Vec<f32> = (0..4000 + 2000 * index).map(|n| 0.2 * (n as f32 * 0.3).sin()).collect();
@@ -30,8 +29,7 @@ const CONSTANT: [&str; 2] = ["--set", "train.optimizer.schedule=constant"];
 /// Trains to `steps` and returns the weights and what `metrics.jsonl` says of training.
 fn train(place: &Place, steps: usize, more: &[&str]) -> (BTreeMap<String, HostTensor>, Vec<String>) {
     let setting = format!("train.max_steps={steps}");
-    let args = ["train", "--config", "tiny.yaml", "--set", &setting];
-    place.run(&[&args[..], &SKIP, &CONSTANT, more].concat()).succeeded();
+    place.train("tiny.yaml", &[&["--set", &setting][..], &SKIP, &CONSTANT, more].concat()).succeeded();
     let weights = place.path(&format!("runs/tiny/checkpoints/step-{steps:08}/model.safetensors"));
     let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
     let trained = metrics.lines().filter(|line| line.contains("\"train\"")).map(str::to_owned).collect();
@@ -41,14 +39,14 @@ fn train(place: &Place, steps: usize, more: &[&str]) -> (BTreeMap<String, HostTe
 #[test]
 fn a_recording_that_cannot_be_read_stops_the_run_or_is_listed() {
     let place = place();
-    let stopped = place.run(&["train", "--config", "tiny.yaml"]);
+    let stopped = place.train("tiny.yaml", &[]);
     stopped.assert_refusal(&["04.wav"]);
     train(&place, 12, &["--set", "run.overwrite=true"]);
     let record = bad_samples(&place);
     assert_eq!((&record["samples"], &record["first"][0]["name"]), (&1.into(), &"04.wav".into()), "{record}");
     assert!(record["first"][0]["reason"].as_str().is_some_and(|reason| reason.contains("not audio")), "{record}");
-    let args = ["train", "--config", "tiny.yaml", "--set", "run.overwrite=true", "--set", "data.on_bad_sample=skip"];
-    place.run(&args).assert_refusal(&["max_bad_share", "04.wav"]);
+    let skip = ["--set", "run.overwrite=true", "--set", "data.on_bad_sample=skip"];
+    place.train("tiny.yaml", &skip).assert_refusal(&["max_bad_share", "04.wav"]);
 }
 
 #[test]
@@ -56,7 +54,7 @@ fn a_run_that_can_read_nothing_ends_and_names_the_first() {
     let place = place();
     (0..12).for_each(|index| place.write(&format!("{index:02}.wav"), b"no audio"));
     let skip_all = ["--set", "data.on_bad_sample=skip", "--set", "data.max_bad_share=1.0"];
-    let ended = place.run(&[&["train", "--config", "tiny.yaml"], &skip_all[..]].concat());
+    let ended = place.train("tiny.yaml", &skip_all);
     ended.assert_refusal(&["not one of the 12 samples", ".wav` (", "not audio", "data check", "bad_samples.json"]);
 }
 
@@ -67,7 +65,7 @@ fn recordings_that_all_break_end_a_run_that_is_under_way() {
     (0..12).for_each(|index| place.write(&format!("{index:02}.wav"), b"no audio"));
     let settings =
         ["--set", "train.max_steps=60", "--set", "data.on_bad_sample=skip", "--set", "data.max_bad_share=1.0"];
-    let ended = place.run(&[&["train", "--config", "tiny.yaml", "--resume"], &settings[..], &CONSTANT].concat());
+    let ended = place.train("tiny.yaml", &[&["--resume"], &settings[..], &CONSTANT].concat());
     ended.assert_refusal(&["not one of the 12 samples of epoch 1", "bad_samples.json"]);
     assert_eq!(bad_samples(&place)["samples"], 12, "the run has a checkpoint, and so its list stays");
 }
@@ -85,8 +83,8 @@ fn a_run_that_keeps_its_encoders_states_goes_on_to_the_same_bits() {
     // Another run finds what this one kept.
     let again = train(&place, 12, &[&settings[..], &["--set", "run.overwrite=true"]].concat());
     assert_eq!(again, whole);
-    let args = ["train", "--config", "tiny.yaml", "--set", "run.overwrite=true"];
-    let refused = place.run(&[&args[..], &SKIP, &settings, &["--set", "model.trainable=all"]].concat());
+    let more = ["--set", "run.overwrite=true", "--set", "model.trainable=all"];
+    let refused = place.train("tiny.yaml", &[&SKIP[..], &settings, &more].concat());
     refused.assert_refusal(&["`data.cache.what: encoder`", "`encoder.", "`model.trainable: decoder`"]);
     let refused = place.run(&[&["data", "cache", "--config", "tiny.yaml"], &settings[..]].concat());
     refused.assert_refusal(&["`data.cache.what: encoder`", "first epoch"]);
@@ -154,8 +152,8 @@ fn batches_by_length_are_the_same_for_any_workers_and_after_a_pause() {
     let again =
         train(&whole, 14, &[&by_length[..], &["--set", "run.overwrite=true", "--set", "data.workers=3"]].concat());
     assert!(again.0 == expected.0 && again.1 == expected.1, "three workers");
-    let args = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=5"];
-    let outcome = parts.run(&[&args[..], &SKIP, &CONSTANT, &by_length].concat()).succeeded();
+    let steps = ["--set", "train.max_steps=5"];
+    let outcome = parts.train("tiny.yaml", &[&steps[..], &SKIP, &CONSTANT, &by_length].concat()).succeeded();
     assert!(!outcome.stderr.contains("for their lengths"), "the headers of files are near: {outcome:?}");
     let found = train(&parts, 14, &[&by_length[..], &["--resume"]].concat());
     assert!(found.0 == expected.0, "the weights differ");
@@ -172,14 +170,13 @@ fn sources_are_mixed_and_a_full_cache_gives_what_an_empty_one_does() {
     let train = || train(&place, 10, &[&mixed[..], &cached].concat());
     assert!(train() == train(), "with an empty cache and with a full one");
     assert!(place.path("cache").is_dir());
-    let one = place.run(&["train", "--config", "tiny.yaml", "--set", "data.train.weight=2"]);
+    let one = place.train("tiny.yaml", &["--set", "data.train.weight=2"]);
     one.assert_refusal(&["data.train", "weight"]);
 }
 
 /// A place with ten recordings of Morse, each some clips long, that the bundled model is to align.
 fn long_recordings() -> Place {
-    let place = Place::default();
-    place.write_experiment("path: list.jsonl");
+    let place = Place::with_experiment("path: list.jsonl");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
     let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");
     let mut list = String::new();

@@ -113,8 +113,7 @@ fn the_report_goes_to_standard_output_alone_where_it_is_asked_for() {
 
 #[test]
 fn what_a_synthesiser_makes_is_drawn_and_looked_at() {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 8, {}", CLIPS));
+    let place = Place::with_experiment(&format!("samples: 8, {CLIPS}"));
     let outcome = place.run(&CHECK);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(place.path("check.json")).expect("read")).expect("JSON");
@@ -157,7 +156,7 @@ fn recordings_without_validation_are_refused_by_every_command_that_judges() {
         outcome.assert_refusal(&["`data.valid`", "`path` or `hub`", "`part:`", "{part_of_train: 0.05}"]);
     }
     // How many samples, but not of what: Morse is not what anybody meant.
-    let vague = place.run(&["train", "--config", "tiny.yaml", "--set", "data.valid.samples=8"]);
+    let vague = place.train("tiny.yaml", &["--set", "data.valid.samples=8"]);
     vague.assert_refusal(&["`data.valid`", "`synth: cw`"]);
     assert_eq!(place.tree(), before, "nothing is written");
     let morse = format!("data.valid={{samples: 2, {CLIPS}}}");
@@ -197,7 +196,7 @@ fn a_share_of_the_training_data_is_judged_and_not_trained_on() {
     let outcome = place.run(&[&["data", "cache", "--config", "tiny.yaml"][..], &cache[..]].concat());
     assert!(outcome.stdout.contains("80 entries"), "{outcome:?}");
     let steps = ["--set", "train.max_steps=4", "--set", "train.evaluate={every: 2, metrics: [cer, loss]}"];
-    place.run(&[&["train", "--config", "tiny.yaml"][..], &steps[..]].concat()).succeeded();
+    place.train("tiny.yaml", &steps).succeeded();
     // The configuration that is saved means the same: the best model scores there what it scored in training.
     let valid = place.run(&["eval", "--run", "runs/tiny"]);
     let score: Value = serde_json::from_str(&valid.stdout).unwrap_or_else(|e| panic!("{e}: {valid:?}"));
@@ -370,8 +369,8 @@ fn training_finds_what_was_kept() {
     let cache = ["--set", "data.cache={what: features, dir: cache}"];
     place.run(&[&["data", "cache", "--config", "tiny.yaml"][..], &cache[..]].concat()).succeeded();
     let kept = place.tree();
-    let train = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=4", "--set", "train.evaluate.every=2"];
-    place.run(&[&train[..], &cache[..]].concat()).succeeded();
+    let steps = ["--set", "train.max_steps=4", "--set", "train.evaluate.every=2"];
+    place.train("tiny.yaml", &[&steps[..], &cache[..]].concat()).succeeded();
     let files = |tree: std::collections::BTreeSet<std::path::PathBuf>| {
         tree.into_iter().filter(|path| path.starts_with(place.path("cache")) && path.is_file()).collect::<Vec<_>>()
     };

@@ -65,7 +65,7 @@ fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
             "{row}"
         );
     }
-    place.run(&["train", "--config", "distil.yaml"]).succeeded();
+    place.train("distil.yaml", &[]).succeeded();
     let steps: Vec<Value> = lines(&read(&place, "runs/student/metrics.jsonl"))
         .into_iter()
         .filter(|line| line.get("text").is_some())
@@ -107,7 +107,7 @@ fn one_adapter_learns_from_those_of_a_run() {
     };
     let yaml: Vec<String> = two_tasks().lines().map(with_limits).collect();
     place.write("two.yaml", yaml.join("\n"));
-    let train = |more: &[&str]| place.run(&[&["train", "--config", "two.yaml"], more].concat());
+    let train = |more: &[&str]| place.train("two.yaml", more);
     train(&["--phase", "1"]).succeeded();
     let distilled = ["--baseline", "distilled"];
     train(&distilled).assert_refusal(&["phase 3", "phases.baselines.teacher.phase"]);

@@ -11,7 +11,7 @@ fn place() -> Place {
 }
 
 fn train(place: &Place, more: &[&str]) -> Outcome {
-    place.run(&[&["train", "--config", "two.yaml"], more].concat())
+    place.train("two.yaml", more)
 }
 
 fn trained(place: &Place, more: &[&str]) -> Outcome {
@@ -431,7 +431,7 @@ fn what_cannot_be_is_refused_in_one_sentence() {
     ] {
         assert!(two_tasks().contains(old), "{old}");
         place.write("odd.yaml", two_tasks().replacen(old, new, 1));
-        place.run(&["train", "--config", "odd.yaml"]).assert_refusal(&culprits);
+        place.train("odd.yaml", &[]).assert_refusal(&culprits);
     }
     std::fs::remove_file(place.path("odd.yaml")).expect("deleted");
     place.run(&["predict", "--run", "runs/two", "--audio", "two.yaml"]).assert_refusal(&["runs/two"]);

@@ -73,7 +73,7 @@ pub fn place() -> Place {
 }
 
 fn train(place: &Place, more: &[&str]) -> Outcome {
-    place.run(&[&["train", "--config", "text.yaml"], more].concat())
+    place.train("text.yaml", more)
 }
 
 fn trained(place: &Place, more: &[&str]) -> Outcome {
@@ -341,7 +341,7 @@ fn what_does_not_fit_is_named() {
     ] {
         assert!(yaml().contains(old), "{old}");
         place.write("odd.yaml", yaml().replacen(old, new, 1));
-        place.run(&["train", "--config", "odd.yaml"]).assert_refusal(&culprits);
+        place.train("odd.yaml", &[]).assert_refusal(&culprits);
     }
     std::fs::remove_file(place.path("odd.yaml")).expect("deleted");
     assert_eq!(place.tree(), before, "nothing is touched");
@@ -353,12 +353,12 @@ fn a_missing_file_leads_to_the_head_of_its_configuration() {
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/dynamo-text-small.yaml");
     let text = std::fs::read_to_string(shipped).expect("readable");
     place.write("small.yaml", text.replace("../shared/", "nowhere/at/all/"));
-    let refused = place.run(&["train", "--config", "small.yaml"]);
+    let refused = place.train("small.yaml", &[]);
     refused.assert_refusal(&["nowhere/at/all/models/minilm-l6", "the comment at the head of `small.yaml`"]);
     // Without such a comment there is nothing to say.
     let bare: String = text.lines().skip_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
     place.write("bare.yaml", bare.replace("../shared/", "nowhere/at/all/"));
-    let refused = place.run(&["train", "--config", "bare.yaml"]);
+    let refused = place.train("bare.yaml", &[]);
     assert!(refused.status == Some(2) && !refused.stderr.contains("the head of"), "{refused:?}");
 }
 

@@ -6,8 +6,7 @@ use undertone_tests::{CLIPS, Place, write_model};
 
 /// The tiny experiment, and a manifest of eight recordings by two speakers, of which two have no text.
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
     let mut rows = "audio,text,speaker,snr\n".to_owned();
     for clip in 0..8 {
         let seconds = if clip < 4 { 1 } else { 2 };
@@ -23,7 +22,7 @@ fn place() -> Place {
 }
 
 fn trained(place: &Place) {
-    place.run(&["train", "--config", "tiny.yaml", "--set", "train.max_steps=6"]).succeeded();
+    place.train("tiny.yaml", &["--set", "train.max_steps=6"]).succeeded();
 }
 
 fn json(place: &Place, args: &[&str]) -> Value {
@@ -118,7 +117,7 @@ fn words_over_recordings_without_text_are_hallucinated() {
     assert_eq!(noise["hallucinated_words_per_minute"], words, "{noise}");
     assert!(noise["cer"].is_null(), "{noise}");
     place.write_experiment("path: noise.csv");
-    place.run(&["train", "--config", "tiny.yaml"]).assert_refusal(&["none of 2 recordings has a text"]);
+    place.train("tiny.yaml", &[]).assert_refusal(&["none of 2 recordings has a text"]);
 }
 
 #[test]
@@ -209,8 +208,7 @@ fn the_page_shows_the_evaluation_with_the_worst_samples_and_their_audio() {
     std::fs::remove_file(place.path("runs/tiny/report.html")).expect("a page");
     place.run(&["report", "runs/tiny"]).succeeded();
     assert_eq!(page(), shown);
-    let replaced = ["train", "--config", "tiny.yaml", "--set", "train.max_steps=4", "--set", "run.overwrite=true"];
-    place.run(&replaced).succeeded();
+    place.train("tiny.yaml", &["--set", "train.max_steps=4", "--set", "run.overwrite=true"]).succeeded();
     assert!(!place.path("runs/tiny/evaluation.json").exists(), "a new run has none");
     let nowhere = place.run(&["eval", "--config", "tiny.yaml", "--report"]);
     assert!(nowhere.status == Some(2) && nowhere.stderr.contains("--report"), "{nowhere:?}");

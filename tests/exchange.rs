@@ -197,7 +197,7 @@ fn an_adapter_by_itself_is_read_with_its_base() {
 fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
     let place = Place::default();
     place.write("two.yaml", two_tasks());
-    place.run(&["train", "--config", "two.yaml"]).succeeded();
+    place.train("two.yaml", &[]).succeeded();
     undertone::data::audio::write_wav(&place.path("clip.wav"), &[0.1; 24_000]).expect("written");
     let predict = |run: &str, more: &[&str]| {
         let predict = ["predict", "--run", run, "--audio", "clip.wav", "--format", "json"];
@@ -266,7 +266,7 @@ fn a_backbone_in_parts_or_with_old_names_is_written_anew_beside_the_script() {
     let exported = |base: &str, run: &str, out: &str| {
         let sets = [format!("model.path={base}"), format!("run.name={run}")];
         let sets = sets.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
-        place.run(&[&["train", "--config", "text.yaml", "--phase", "1"], &sets[..]].concat()).succeeded();
+        place.train("text.yaml", &[&["--phase", "1"], &sets[..]].concat()).succeeded();
         let run = format!("runs/{run}");
         place.run(&["export", "--run", &run, "--format", "dynamo", "--out", out]).succeeded();
         let text = ["--task", "tone", "--text", "hello world"];

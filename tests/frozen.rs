@@ -63,7 +63,7 @@ fn an_adapter_learns_as_on_rounded_weights_and_goes_on_to_the_same_bits() {
     let mut child = train_to(&stopped, 7);
     send("-INT", &child);
     assert_eq!(child.wait().expect("a status").code(), Some(130));
-    let other = stopped.run(&["train", "--config", "tiny.yaml", "--resume", "--set", "model.frozen_dtype=f32"]);
+    let other = stopped.train("tiny.yaml", &["--resume", "--set", "model.frozen_dtype=f32"]);
     other.assert_refusal(&["model.frozen_dtype"]);
     finishes(&stopped, &["--resume"]);
     Records::of(&stopped).assert_same_as(&records);
@@ -110,7 +110,7 @@ fn a_part_of_a_model_learns_beside_the_rest() {
 /// A run of all phases on a text backbone.
 fn text(more: &[&str]) -> (Place, Outcome) {
     let place = crate::dynamo_text::place();
-    let outcome = place.run(&[&["train", "--config", "text.yaml", "--phase", "all"], more].concat()).succeeded();
+    let outcome = place.train("text.yaml", &[&["--phase", "all"], more].concat()).succeeded();
     (place, outcome)
 }
 
@@ -120,7 +120,7 @@ fn tasks_learn_as_on_a_rounded_backbone() {
     let (place, _) = text(&held);
     let rounded = crate::dynamo_text::place();
     round(&rounded, "bert", |_| true);
-    rounded.run(&["train", "--config", "text.yaml", "--phase", "all"]).succeeded();
+    rounded.train("text.yaml", &["--phase", "all"]).succeeded();
     for stage in ["phase1/tone", "phase1/where", "phase1/names", "phase1/turn", "phase2", "phase3"] {
         let file = format!("runs/four/{stage}/checkpoints/step-00000006/model.safetensors");
         assert_eq!(tensors(&place.path(&file)), tensors(&rounded.path(&file)), "{stage}");
@@ -139,8 +139,8 @@ fn tasks_learn_as_on_a_rounded_backbone() {
 fn it_is_refused_where_nothing_is_frozen() {
     let place = place();
     let all = ["--set", "model.lora=null", "--set", "model.trainable=all"];
-    let outcome = place.run(&[&["train", "--config", "tiny.yaml"], &all[..]].concat());
+    let outcome = place.train("tiny.yaml", &all);
     outcome.assert_refusal(&["`model.frozen_dtype` is bf16", "nothing is frozen", "trainable: lora"]);
-    let outcome = place.run(&["train", "--config", "tiny.yaml", "--set", "model.frozen_dtype=fp8"]);
+    let outcome = place.train("tiny.yaml", &["--set", "model.frozen_dtype=fp8"]);
     outcome.assert_refusal(&["fp8", "bf16"]);
 }

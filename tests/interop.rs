@@ -51,7 +51,7 @@ train: {{max_steps: 4, optimizer: {{lr: {lr}, warmup_steps: 1}}, evaluate: {{eve
         self.place.write("run.yaml", yaml);
         let phase = ["--phase", "1"];
         let phase = if tasks.is_empty() { &[] } else { phase.as_slice() };
-        self.place.run(&[&["train", "--config", "run.yaml"], phase].concat()).succeeded();
+        self.place.train("run.yaml", phase).succeeded();
     }
 
     fn export(&self, what: &[&str], out: &str) -> Outcome {
@@ -176,7 +176,7 @@ fn the_script_of_a_folder_answers_audio_as_predict_does() {
     let Some(python) = python() else { return };
     let place = Place::default();
     place.write("two.yaml", two_tasks());
-    place.run(&["train", "--config", "two.yaml"]).succeeded();
+    place.train("two.yaml", &[]).succeeded();
     for (name, pitch) in [("low.wav", 0.16), ("high.wav", 0.36)] {
         let tone: Vec<f32> = (0..24_000).map(|t| (t as f32 * pitch).sin() * 0.5).collect();
         undertone::data::audio::write_wav(&place.path(name), &tone).expect("written");
@@ -190,7 +190,7 @@ fn the_script_of_a_folder_answers_audio_as_predict_does() {
 fn the_script_of_a_folder_answers_texts_as_predict_does() {
     let Some(python) = python() else { return };
     let place = dynamo_text::place();
-    place.run(&["train", "--config", "text.yaml", "--set", "router.words=2"]).succeeded();
+    place.train("text.yaml", &["--set", "router.words=2"]).succeeded();
     let context = "se and se and se hello and a b c d";
     let inputs: [&[&str]; 6] = [
         &["--text", "a bad row", "--task", "tone"],

@@ -3,9 +3,10 @@
 use undertone_tests::{CLIPS, Place, change_tensors, write_model};
 
 /// The tiny experiment from the model in `model`, judged by words.
-fn judged(place: &Place) {
-    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+fn judged() -> Place {
+    let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
     write_model(&place.path("model"));
+    place
 }
 
 const FROM_MODEL: [&str; 6] = [
@@ -14,8 +15,7 @@ const FROM_MODEL: [&str; 6] = [
 
 #[test]
 fn spellings_travel_with_the_model_and_a_metric_without_them_says_so() {
-    let place = Place::default();
-    judged(&place);
+    let place = judged();
     let spellings = r#"{"colour": "color"}"#;
     place.write("model/normalizer.json", spellings);
     let run = |more: &[&str]| place.run(more).succeeded();
@@ -48,8 +48,7 @@ fn spellings_travel_with_the_model_and_a_metric_without_them_says_so() {
 
 #[test]
 fn a_model_with_a_bias_that_is_no_number_is_not_judged_by_a_finite_loss() {
-    let place = Place::default();
-    judged(&place);
+    let place = judged();
     let eval = [&["eval", "--config", "tiny.yaml"], &FROM_MODEL[..]].concat();
     let loss = || {
         let outcome = place.run(&eval).succeeded();

@@ -14,8 +14,7 @@ fn train(steps: u64, settings: &[&str]) -> BTreeMap<String, HostTensor> {
 
 /// The parameters and what `metrics.jsonl` says of every step.
 fn train_and_record(steps: u64, settings: &[&str]) -> (BTreeMap<String, HostTensor>, String) {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 96, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 96, {CLIPS}"));
     let mut all = vec![format!("run.dir={}", place.path("runs").display()), format!("train.max_steps={steps}")];
     all.extend(settings.iter().map(|s| (*s).to_owned()));
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &all).expect("an experiment");
@@ -67,8 +66,7 @@ fn half_precision_trains_nearly_as_f32_does() {
 
 #[test]
 fn an_overflow_in_f16_halves_the_scale_and_leaves_the_step_out() {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 96, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 96, {CLIPS}"));
     let settings = [
         format!("run.dir={}", place.path("runs").display()),
         "train.compute=f16".into(),
@@ -142,17 +140,15 @@ fn running_blocks_again_trains_to_the_same_bits() {
 
 #[test]
 fn running_blocks_again_needs_less_memory() {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 64, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 64, {CLIPS}"));
     let deep =
         ["d_model=64", "encoder_ffn_dim=256", "encoder_layers=12"].map(|key| format!("model.source.config.{key}"));
     let peak = |checkpointing: bool| {
         let name = format!("run-{checkpointing}");
         let own = [format!("run.name={name}"), format!("train.gradient_checkpointing={checkpointing}")];
         let more = ["train.max_steps=2", "train.optimizer.warmup_steps=1", "data.batch_size=64"].map(str::to_owned);
-        let settings = deep.iter().chain(&own).chain(&more).flat_map(|setting| ["--set", setting]);
-        let arguments: Vec<&str> = ["train", "--config", "tiny.yaml"].into_iter().chain(settings).collect();
-        place.run(&arguments).succeeded();
+        let settings: Vec<&str> = deep.iter().chain(&own).chain(&more).flat_map(|setting| ["--set", setting]).collect();
+        place.train("tiny.yaml", &settings).succeeded();
         let summary = std::fs::read_to_string(place.path(&format!("runs/{name}/summary.json"))).expect("a summary");
         let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
         summary["peak_memory_bytes"].as_u64().expect("bytes")

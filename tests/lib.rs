@@ -34,6 +34,13 @@ impl Default for Place {
 }
 
 impl Place {
+    /// A place with the file `tiny.yaml`: [`experiment`] with its runs in here.
+    pub fn with_experiment(train: &str) -> Self {
+        let place = Self::default();
+        place.write_experiment(train);
+        place
+    }
+
     /// Loads a configuration in it.
     pub fn load(&self, name: &str) -> undertone::phases::Experiment {
         undertone::phases::Experiment::load(Some(&self.path(name)), &[]).expect(name)
@@ -49,7 +56,7 @@ impl Place {
         std::fs::write(self.path(name), content).expect("written");
     }
 
-    /// Writes `tiny.yaml`: [`experiment`] with its runs in here.
+    /// Writes `tiny.yaml`, as [`Self::with_experiment`] does.
     pub fn write_experiment(&self, train: &str) {
         self.write("tiny.yaml", experiment(train));
     }
@@ -97,6 +104,11 @@ impl Place {
     /// Runs `cargo xtask ARGS` to its end.
     pub fn run(&self, args: &[&str]) -> Outcome {
         Outcome::of(&mut self.xtask(args))
+    }
+
+    /// Trains with a configuration, to the end, with `more` options.
+    pub fn train(&self, config: &str, more: &[&str]) -> Outcome {
+        self.run(&[&["train", "--config", config], more].concat())
     }
 }
 

@@ -38,10 +38,9 @@ fn clips(place: &Place) -> [String; 3] {
 
 /// A trained run with an adapter, and clips.
 fn adapted() -> (Place, [String; 3]) {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
     write_model(&place.path("model"));
-    ran(&place, &[&["train", "--config", "tiny.yaml"], &LORA[..]].concat());
+    place.train("tiny.yaml", &LORA).succeeded();
     let clips = clips(&place);
     (place, clips)
 }
@@ -92,7 +91,7 @@ fn an_adapter_on_a_whisper_is_trained_judged_merged_and_used() {
     assert_eq!(predicted(&place, &["--run", run], &clips), expected);
     // It goes on where it stopped, and is no run of the other kind.
     let more = ["--resume", "--set", "train.max_steps=26"];
-    ran(&place, &[&["train", "--config", "tiny.yaml"], &LORA[..], &more].concat());
+    place.train("tiny.yaml", &[&LORA[..], &more].concat()).succeeded();
     place.run(&["analyze", "--run", run]).assert_refusal(&[run, "cargo xtask eval --run"]);
 }
 
@@ -115,16 +114,15 @@ fn an_adapter_by_itself_is_written_as_peft_has_it_and_never_taken_for_a_whole_mo
         (&["model.trainable=all"], &["`model.lora`", "trainable: lora"]),
     ] {
         let set: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-        let args = [&["train", "--config", "tiny.yaml", "--set", "run.name=odd"], &LORA[..], &set].concat();
-        place.run(&args).assert_refusal(culprits);
+        let args = [&["--set", "run.name=odd"], &LORA[..], &set].concat();
+        place.train("tiny.yaml", &args).assert_refusal(culprits);
     }
 }
 
 #[test]
 fn a_run_of_the_other_kind_is_told_the_command_that_it_is_for() {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 12, {CLIPS}"));
-    ran(&place, &["train", "--config", "tiny.yaml", "--set", "train.max_steps=3"]);
+    let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
+    place.train("tiny.yaml", &["--set", "train.max_steps=3"]).succeeded();
     let [clip, ..] = clips(&place);
     let predict = place.run(&["predict", "--run", "runs/tiny", "--audio", &clip]);
     predict.assert_refusal(&["`runs/tiny`", "cargo xtask transcribe --model runs/tiny"]);
@@ -137,7 +135,7 @@ fn a_run_of_the_other_kind_is_told_the_command_that_it_is_for() {
 fn one_task_of_a_run_is_used_by_itself_with_what_tells_the_decoder_of_it() {
     let place = Place::default();
     place.write("two.yaml", two_tasks());
-    ran(&place, &["train", "--config", "two.yaml", "--phase", "1"]);
+    place.train("two.yaml", &["--phase", "1"]).succeeded();
     // A start that matters, as one does after more than six steps.
     change_tensors(&place.path("runs/two/phase1/low/best/heads.safetensors"), |heads| {
         let start = heads.get_mut("low.start").expect("a start");
@@ -182,7 +180,7 @@ fn one_task_of_a_run_is_used_by_itself_with_what_tells_the_decoder_of_it() {
     assert!(low.contains("low.cer") && !low.contains("high."), "{low}");
     assert_eq!(judged(&["runs/two/phase1/low"]), low);
     // With a router it is the latest phase that answers.
-    ran(&place, &["train", "--config", "two.yaml", "--phase", "2"]);
+    place.train("two.yaml", &["--phase", "2"]).succeeded();
     assert_eq!(predicted(&place, &["--run", run, "--task", "low"], &clips), expected);
 }
 
@@ -192,9 +190,9 @@ fn a_run_with_one_task_trains_that_task_and_no_router() {
     let two = two_tasks();
     let (second, rest) = (two.rfind("  - name:").expect("a task"), two.find("router:").expect("a router"));
     place.write("one.yaml", [&two[..second], &two[rest..]].concat());
-    let trained = ran(&place, &["train", "--config", "one.yaml"]);
+    let trained = place.train("one.yaml", &[]).succeeded();
     assert!(trained.stdout.contains("phase1") && place.path("runs/two/phase1").is_dir(), "{trained:?}");
     assert!(!place.path("runs/two/phase2").exists() && !place.path("runs/two/phase3").exists());
-    ran(&place, &["train", "--config", "one.yaml", "--phase", "all", "--resume"]);
-    place.run(&["train", "--config", "one.yaml", "--phase", "2"]).assert_refusal(&["at least two `tasks`"]);
+    place.train("one.yaml", &["--phase", "all", "--resume"]).succeeded();
+    place.train("one.yaml", &["--phase", "2"]).assert_refusal(&["at least two `tasks`"]);
 }

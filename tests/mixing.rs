@@ -8,8 +8,7 @@ use undertone_tests::{CLIPS, Place, tensors, write_model};
 
 /// A run of six steps from the model in `model`, with its last four checkpoints and a score for each.
 fn trained(more: &[&str]) -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 12, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
     write_model(&place.path("model"));
     let set = [
         "model.source.config=null",
@@ -20,7 +19,7 @@ fn trained(more: &[&str]) -> Place {
         "train.optimizer.lr=3e-2",
     ];
     let set: Vec<&str> = set.iter().chain(more).flat_map(|setting| ["--set", setting]).collect();
-    place.run(&[&["train", "--config", "tiny.yaml"], &set[..]].concat()).succeeded();
+    place.train("tiny.yaml", &set).succeeded();
     place
 }
 
@@ -70,7 +69,7 @@ fn a_task_of_a_stage_with_several_is_averaged() {
     let place = Place::default();
     place.write("two.yaml", two_tasks());
     let set = ["--set", "train.checkpoint={every: 1, keep_last: 2}", "--phase", "all"];
-    place.run(&[&["train", "--config", "two.yaml"], &set[..]].concat()).succeeded();
+    place.train("two.yaml", &set).succeeded();
     let export = |out: &str, more: &[&str]| {
         let args = ["export", "--run", "runs/two", "--task", "low", "--merge", "--out", out];
         place.run(&[&args[..], more].concat()).succeeded()
@@ -92,7 +91,7 @@ fn an_average_keeps_what_earlier_phases_have_trained() {
     place.write("two.yaml", two_tasks());
     let train = |phase: &str| {
         let set = ["--set", "train.checkpoint={every: 1, keep_last: 2}", "--phase", phase];
-        place.run(&[&["train", "--config", "two.yaml"], &set[..]].concat()).succeeded();
+        place.train("two.yaml", &set).succeeded();
     };
     let export = |out: &str, more: &[&str]| {
         let args = ["export", "--run", "runs/two", "--task", "low", "--merge", "--out", out];

@@ -58,9 +58,7 @@ fn trained(place: &Place, count: usize, settings: &[&str]) {
 }
 
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 32, {CLIPS}"));
-    place
+    Place::with_experiment(&format!("samples: 32, {CLIPS}"))
 }
 
 /// What decides whether two runs were the same but for rounding: the losses of all steps, and what evaluations found.
@@ -319,7 +317,7 @@ fn a_directory_that_not_all_see_is_refused() {
 #[test]
 fn processes_that_differ_delete_nothing() {
     let place = place();
-    place.run(&["train", "--config", "tiny.yaml"]).succeeded();
+    place.train("tiny.yaml", &[]).succeeded();
     let weights = || std::fs::read(place.path("runs/tiny/best/model.safetensors")).expect("a model");
     let before = weights();
     let refused = run_differently(&place, ["seed=1", "seed=3"], &["--set", "run.overwrite=true"]);

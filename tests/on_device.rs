@@ -183,7 +183,7 @@ fn devices_that_are_not_there_are_refused() {
         "tch:cpu" => "tch:cuda:99".to_owned(),
         device => device.replace(":0", ":99"),
     };
-    place.run(&[&TRAIN[..], &["--device", &beyond]].concat()).assert_refusal(&[&beyond, "was not found", "`cpu`"]);
+    place.train("tiny.yaml", &["--device", &beyond]).assert_refusal(&[&beyond, "was not found", "`cpu`"]);
     if device() == "wgpu:0" {
         // As on a machine whose Vulkan has no driver.
         let mut command = place.xtask(&[&TRAIN[..], &["--device", "wgpu"]].concat());

@@ -17,14 +17,12 @@ const FACTORED: [&str; 7] = [
 ];
 
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 12, {CLIPS}"));
-    place
+    Place::with_experiment(&format!("samples: 12, {CLIPS}"))
 }
 
 fn train(place: &Place, settings: &[&str], more: &[&str]) -> Outcome {
     let set: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-    place.run(&[&["train", "--config", "tiny.yaml"], &set[..], more].concat())
+    place.train("tiny.yaml", &[&set[..], more].concat())
 }
 
 fn trained(place: &Place, settings: &[&str], more: &[&str]) -> Outcome {

@@ -5,13 +5,11 @@ use undertone_tests::{CLIPS, Outcome, Place};
 
 /// A place with the tiny experiment.
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 24, {CLIPS}"));
-    place
+    Place::with_experiment(&format!("samples: 24, {CLIPS}"))
 }
 
 fn train(place: &Place, more: &[&str]) -> Outcome {
-    place.run(&[&["train", "--config", "tiny.yaml", "--set", "train.csv=true"], more].concat()).succeeded()
+    place.train("tiny.yaml", &[&["--set", "train.csv=true"], more].concat()).succeeded()
 }
 
 fn text(place: &Place, name: &str) -> String {

@@ -335,7 +335,7 @@ fn a_run_does_not_go_on_beside_a_changed_frozen_encoder() {
         let weight = tensors.get_mut("model.encoder.conv1.weight").expect("a weight");
         weight.data[0] += 1e-3;
     });
-    let outcome = place.run(&[&TRAIN[..], &with(&["--resume", "--set", "train.max_steps=6"])].concat());
+    let outcome = place.train("tiny.yaml", &with(&["--resume", "--set", "train.max_steps=6"]));
     outcome.assert_refusal(&["checkpoints/step-00000003", "frozen weights", "--resume"]);
     assert_eq!(place.tree(), before, "nothing is touched");
 }
@@ -385,7 +385,7 @@ fn a_signal_that_is_to_be_ignored_does_not_stop_a_run() {
 fn an_interruption_after_the_last_step_of_a_router_is_one() {
     let place = Place::default();
     place.write("two.yaml", two_tasks());
-    let trained = |more: &[&str]| place.run(&[&["train", "--config", "two.yaml"], more].concat()).succeeded();
+    let trained = |more: &[&str]| place.train("two.yaml", more).succeeded();
     trained(&["--phase", "1"]);
     trained(&["--phase", "2"]);
     let described = place.path("runs/two/phase2/inputs.safetensors");

@@ -11,7 +11,7 @@ use undertone_tests::{CLIPS, Outcome, Place, wav};
 const OVERWRITE: [&str; 2] = ["--set", "run.overwrite=true"];
 
 fn train(place: &Place, more: &[&str]) -> Outcome {
-    place.run(&[&TRAIN, more].concat())
+    place.train("tiny.yaml", more)
 }
 
 /// Every file of the run with what is in it.
@@ -309,8 +309,7 @@ fn runs_under_faults_end_in_the_bits_of_undisturbed_ones() {
 
 #[test]
 fn a_run_with_tasks_and_one_without_do_not_mix() {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 8, {CLIPS}"));
+    let place = Place::with_experiment(&format!("samples: 8, {CLIPS}"));
     place.write("two.yaml", two_tasks());
     let train = |args: &[&str]| place.run(&[&["train"], args].concat());
     let tiny = ["--config", "tiny.yaml", "--set", "train.max_steps=3", "--set", "train.evaluate.every=0"];

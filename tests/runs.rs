@@ -52,7 +52,7 @@ impl Records {
 
 /// Trains to the end.
 pub fn finishes(place: &Place, more: &[&str]) -> Outcome {
-    place.run(&[&TRAIN, more].concat()).succeeded()
+    place.train("tiny.yaml", more).succeeded()
 }
 
 /// Trains until the line of `step`, leaving the process as it is there.

@@ -216,12 +216,12 @@ fn a_run_answers_by_its_router_and_by_each_of_its_tasks() {
     let server = serve(&place, &[]);
     let entry = || server.get("/api/models").json().as_array().expect("a list").get(1).cloned();
     assert_eq!(entry(), None, "there is no run yet");
-    place.run(&["train", "--config", "two.yaml", "--phase", "1"]).succeeded();
+    place.train("two.yaml", &["--phase", "1"]).succeeded();
     let found = entry().expect("a run");
     assert_eq!((&found["tasks"], &found["has_router"]), (&json!(["low", "high"]), &json!(false)));
     let listed = server.get("/v1/models").json();
     assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "a request cannot choose one of two tasks: {listed}");
-    place.run(&["train", "--config", "two.yaml", "--phase", "2"]).succeeded();
+    place.train("two.yaml", &["--phase", "2"]).succeeded();
     assert_eq!(entry().expect("a run")["has_router"], true);
 
     place.write("hum.wav", wav(&[0.1; 16_000]));
@@ -260,7 +260,7 @@ fn the_page_shows_a_recording_and_a_run_in_a_browser() {
     let place = Place::default();
     place.write("clip.mp3", morse());
     place.write_experiment("synth: cw, cw: {duration_s: [2, 2]}");
-    place.run(&["train", "--config", "tiny.yaml"]).succeeded();
+    place.train("tiny.yaml", &[]).succeeded();
     let text = place.run(&["transcribe", "clip.mp3"]).succeeded().stdout;
     let Some(browser) = Browser::start(&place.path("tmp")) else {
         return skipped("there is no chromium with its chromedriver");

@@ -5,9 +5,7 @@ use undertone_tests::{CLIPS, Place, experiment_of_tasks};
 
 /// A place with the tiny experiment and `batch_size` 64.
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 64, {CLIPS}"));
-    place
+    Place::with_experiment(&format!("samples: 64, {CLIPS}"))
 }
 
 const TUNE: [&str; 5] = ["tune", "--config", "tiny.yaml", "--set", "data.batch_size=64"];
@@ -47,7 +45,7 @@ fn a_budget_bounds_the_batch_and_accumulation_makes_up_for_it() {
     assert!(!place.path("runs").exists(), "probes leave no run");
     assert_eq!(std::fs::read_dir(place.path("tmp")).expect("listed").count(), 0, "nor anything else");
 
-    let trained = place.run(&["train", "--config", "tiny-tuned.yaml", "--set", "train.max_steps=3"]);
+    let trained = place.train("tiny-tuned.yaml", &["--set", "train.max_steps=3"]);
     assert_eq!(trained.status, Some(0), "{trained:?}");
 }
 

@@ -8,9 +8,7 @@ use undertone_tests::{CLIPS, Place, experiment_of_tasks};
 
 /// A place with the tiny experiment of 24 samples.
 fn place() -> Place {
-    let place = Place::default();
-    place.write_experiment(&format!("samples: 24, {CLIPS}"));
-    place
+    Place::with_experiment(&format!("samples: 24, {CLIPS}"))
 }
 
 const TUNE: [&str; 11] = [
@@ -63,7 +61,7 @@ fn the_best_rate_is_written_and_trains() {
     std::fs::write(&notes, "mine").expect("written");
     place.run(&[&TUNE[..], &["--set", "seed=7", "--set", "run.overwrite=true"]].concat()).succeeded();
     assert_eq!(std::fs::read_to_string(&notes).expect("notes"), "mine", "trials alone are deleted");
-    place.run(&["train", "--config", "tiny-tuned.yaml", "--set", "train.max_steps=3"]).succeeded();
+    place.train("tiny-tuned.yaml", &["--set", "train.max_steps=3"]).succeeded();
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn place(tokenizer: &str) -> Place {
 }
 
 fn trained(place: &Place, more: &[&str]) -> Outcome {
-    place.run(&[&["train", "--config", "tiny.yaml"], more].concat()).succeeded()
+    place.train("tiny.yaml", more).succeeded()
 }
 
 fn tokenizer(place: &Place, run: &str) -> Vec<u8> {
@@ -67,12 +67,10 @@ fn a_vocabulary_that_cannot_be_is_refused() {
         ("{path: list.jsonl}", &["list.jsonl", "tokenizer.json"]),
         ("{path: none}", &["none"]),
     ] {
-        place(tokenizer).run(&["train", "--config", "tiny.yaml"]).assert_refusal(culprits);
+        place(tokenizer).train("tiny.yaml", &[]).assert_refusal(culprits);
     }
     let bundled = ["--set", "model.source={bundled: whisper-nano-cw, config: null}"];
-    let args = [&["train", "--config", "tiny.yaml"], &bundled[..]].concat();
-    place("{vocab_size: 300}").run(&args).assert_refusal(&["`model.tokenizer`", "fresh model"]);
+    place("{vocab_size: 300}").train("tiny.yaml", &bundled).assert_refusal(&["`model.tokenizer`", "fresh model"]);
     let morse = ["--set", "data.train={synth: cw, samples: 4, path: null}"];
-    let args = [&["train", "--config", "tiny.yaml"], &morse[..]].concat();
-    place("{vocab_size: 300}").run(&args).assert_refusal(&["`model.tokenizer"]);
+    place("{vocab_size: 300}").train("tiny.yaml", &morse).assert_refusal(&["`model.tokenizer"]);
 }

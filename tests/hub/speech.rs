@@ -148,9 +148,9 @@ fn a_stream_without_the_network_and_one_of_something_else_are_refused() {
     let offline = train(&place, "http://127.0.0.1:9", ", stream: true", &[("HF_HUB_OFFLINE", "1")]);
     offline.assert_refusal(&[DATASET, "HF_HUB_OFFLINE", "`stream`"]);
     place.write_experiment("path: speech.jsonl, stream: true");
-    place.run(&["train", "--config", "tiny.yaml"]).assert_refusal(&["`stream` is for `hub`"]);
+    place.train("tiny.yaml", &[]).assert_refusal(&["`stream` is for `hub`"]);
     place.write_experiment("synth: cw, stream: true");
-    place.run(&["train", "--config", "tiny.yaml"]).assert_refusal(&["`stream` is for recordings"]);
+    place.train("tiny.yaml", &[]).assert_refusal(&["`stream` is for recordings"]);
 }
 
 #[test]
