@@ -15,8 +15,6 @@ pub struct RemoteFile {
 }
 
 impl RemoteFile {
-    /// # Errors
-    /// If the Hub does not have the file.
     pub(crate) fn open(client: &Client, url: Uri) -> Result<Self, HttpError> {
         let entity = client.entity(&url)?;
         Ok(Self { client: client.clone(), name: url.to_string(), url, entity, location: Mutex::default() })

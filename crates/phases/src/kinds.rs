@@ -8,9 +8,6 @@ pub(crate) const REGISTER: &str =
     "call `undertone::register()` before a configuration or a model is loaded, or register a kind of your own";
 
 /// Returns the kind of source with this name.
-///
-/// # Errors
-/// If there is none.
 pub(crate) fn named(name: &str) -> Result<Arc<dyn SpeechSource>, SourceError> {
     prepare();
     source::get(name)

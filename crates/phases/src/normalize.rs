@@ -17,9 +17,6 @@ pub enum TextNormalizer {
 }
 
 /// Returns the content of the spelling map that `data` names, if it names one.
-///
-/// # Errors
-/// When the file is not a spelling map.
 pub(crate) fn spelling_map(data: &DataConfig) -> Result<Option<Vec<u8>>, NormalizerError> {
     let Some(path) = &data.spellings else { return Ok(None) };
     let spellings = std::fs::read(path).map_err(|source| NormalizerError::Read { path: path.clone(), source })?;

@@ -59,9 +59,6 @@ impl Header {
 }
 
 /// Returns the beginning of a file that holds these tensors in this type, in their order, up to the first tensor.
-///
-/// # Errors
-/// A message, when a tensor has another number of values than its shape says.
 pub(crate) fn written(tensors: &BTreeMap<String, HostTensor>, dtype: Dtype) -> Result<Vec<u8>, String> {
     let (dtype, mut end) = (dtype.in_file(), 0);
     let infos = tensors.iter().map(|(name, tensor)| {

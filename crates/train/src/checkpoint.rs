@@ -191,9 +191,6 @@ impl Checkpoints {
     }
 
     /// Marks the checkpoints after `step` as doubtful: [`newest`](Self::newest) passes them over.
-    ///
-    /// # Errors
-    /// When the file system refuses.
     pub(crate) fn doubt_after(&self, step: u64) -> Result<(), StoreError> {
         let mut later = self.list().into_iter().filter(|(at, _)| *at > step);
         later.try_for_each(|(_, path)| write_atomically(&path.join(DOUBTFUL), b""))

@@ -195,9 +195,6 @@ impl TrainConfig {
     }
 
     /// Returns the directions of the deciding metrics. `known` returns the direction of a metric, if it has one.
-    ///
-    /// # Errors
-    /// Names the key of a metric whose direction is unknown.
     pub(crate) fn directions(&self, known: impl Fn(&str) -> Option<Direction>) -> Result<Directions, TrainConfigError> {
         let nobody = |key: &'static str, metric: &str, way_out: &str| {
             let rule = format!("nobody says whether lower or higher is better: {way_out}");

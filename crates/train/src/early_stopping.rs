@@ -36,9 +36,6 @@ impl EarlyStoppingConfig {
 
     /// Returns the direction of the watched `metric`, from `known`, its known direction, or else from the
     /// configuration.
-    ///
-    /// # Errors
-    /// When the configuration contradicts `known`.
     pub(crate) fn direction(
         &self,
         metric: &str,

@@ -154,8 +154,6 @@ pub(crate) enum Verdict {
 const MEMORY: usize = 64;
 
 impl GuardConfig {
-    /// # Errors
-    /// When the factor of spikes is not above 0.
     pub(crate) fn validate(&self) -> Result<(), TrainConfigError> {
         let (factor, rule) = (self.on_spike.factor(), "must be above 0; `on_spike: ignore` turns it off");
         check(factor.is_finite() && factor > 0.0, "guard.on_spike.factor", &factor, rule)

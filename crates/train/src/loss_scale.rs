@@ -34,8 +34,6 @@ pub struct LossScale {
 pub(crate) const LARGEST_SCALE: f64 = (1_u64 << 40) as f64;
 
 impl LossScaleConfig {
-    /// # Errors
-    /// Names the key of an invalid value.
     pub(crate) fn validate(&self) -> Result<(), TrainConfigError> {
         let is_valid = (1.0..=LARGEST_SCALE).contains(&self.initial_scale);
         check(is_valid, "compute.initial_scale", &self.initial_scale, "must be at least 1 and at most 2^40")?;

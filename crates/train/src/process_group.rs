@@ -192,9 +192,6 @@ impl ProcessGroup {
     }
 
     /// All-reduce: the sum of each number over all ranks.
-    ///
-    /// # Errors
-    /// When a rank is gone or silent.
     pub(crate) fn all_reduce_sum(&self, values: &[f64]) -> Result<Vec<f64>, TrainError> {
         match &self.ranks {
             Some(ranks) => Ok(self.noted(ranks.all_reduce_sum(values, self.timeouts()))?),
@@ -204,9 +201,6 @@ impl ProcessGroup {
 
     /// Connects the ranks' cards by NCCL if each rank has a card of its own, so that gradients are summed from card to
     /// card. Otherwise logs the reason, and gradients go through the host.
-    ///
-    /// # Errors
-    /// When a rank is gone or silent.
     pub(crate) fn connect_cards(&self, device: &Device) -> Result<(), TrainError> {
         if self.is_alone() || self.state().cards.is_some() {
             return Ok(());
@@ -268,9 +262,6 @@ impl ProcessGroup {
     }
 
     /// All-gather of lists of numbers: for each list, the list of every rank.
-    ///
-    /// # Errors
-    /// When a rank is gone or silent.
     pub(crate) fn all_gather_floats(&self, own: Vec<Vec<f32>>) -> Result<Vec<Vec<Vec<f32>>>, TrainError> {
         let Some(ranks) = &self.ranks else { return Ok(own.into_iter().map(|own| vec![own]).collect()) };
         let asked: Result<Vec<_>, RankError> = own

@@ -34,8 +34,6 @@ const fn a_fifth() -> f64 {
 }
 
 impl Schedule {
-    /// # Errors
-    /// When the share of the decay is no share.
     pub(crate) fn validate(self) -> Result<(), TrainConfigError> {
         match self {
             Self::Wsd { decay_share } if !(decay_share > 0.0 && decay_share <= 1.0) => {

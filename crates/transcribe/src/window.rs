@@ -10,9 +10,6 @@ const POSITION: usize = 2 * HOP;
 
 impl Window {
     /// Returns the maximum length of a piece, in samples, for a model with a window of `most`.
-    ///
-    /// # Errors
-    /// If it is longer than the model's, or shorter than a second.
     pub(crate) fn longest_piece(self, most: usize) -> Result<usize, TranscribeError> {
         let Self::Seconds(seconds) = self else { return Ok(most) };
         let rate = f64::from(SAMPLE_RATE);

@@ -184,9 +184,6 @@ impl TextEncoderConfig {
     }
 
     /// Rejects a model with more parameters than may be initialised.
-    ///
-    /// # Errors
-    /// States the number of parameters.
     pub(super) fn check_new(&self) -> Result<(), TextConfigError> {
         let parameters = self.parameters();
         match parameters > u128::from(MOST_NEW_PARAMETERS) {

@@ -66,9 +66,6 @@ impl WhisperConfig {
     }
 
     /// Checks that the options fit the sizes.
-    ///
-    /// # Errors
-    /// Names the first invalid key.
     pub(super) fn check_options(&self) -> Result<(), WhisperConfigError> {
         let [encoder, decoder] = self.key_value_heads();
         for (key, shared, of, heads) in [

@@ -180,9 +180,6 @@ impl WhisperConfig {
     }
 
     /// Rejects dimensions of 0 or beyond the limits.
-    ///
-    /// # Errors
-    /// Names the key.
     fn check_sizes(&self) -> Result<(), WhisperConfigError> {
         let [encoder_key_value_heads, decoder_key_value_heads] = self.key_value_heads();
         let positive: [(&'static str, usize); 13] = [

@@ -98,9 +98,6 @@ impl Architecture {
     }
 
     /// Checks that a folder holds no other architecture, as far as it tells.
-    ///
-    /// # Errors
-    /// When it holds another one.
     pub(crate) fn check(self, folder: &Path) -> Result<(), SourceError> {
         match Self::of_folder(folder).filter(|found| *found != self) {
             Some(Self { name: found, .. }) => {
@@ -111,9 +108,6 @@ impl Architecture {
     }
 
     /// Reads a text encoder of this architecture from a folder.
-    ///
-    /// # Errors
-    /// When the folder holds no such model.
     pub(crate) fn load_text(self, folder: &Path, device: &Device) -> Result<TextBackbone, SourceError> {
         self.check(folder)?;
         match ARCHITECTURES.get(self.name).map(|entry| entry.read) {
@@ -123,9 +117,6 @@ impl Architecture {
     }
 
     /// Reads a registered speech encoder from a folder, with its small files.
-    ///
-    /// # Errors
-    /// When the folder holds no such model.
     pub(crate) fn load_speech(self, folder: &Path, device: &Device) -> Result<SpeechBackbone, SourceError> {
         self.check(folder)?;
         let read = match ARCHITECTURES.get(self.name).map(|entry| entry.read) {

@@ -248,9 +248,6 @@ impl SpeechBackbone {
     }
 
     /// Checks that its parts fit together.
-    ///
-    /// # Errors
-    /// Names the part that does not fit.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         if !self.network.writes_text() {
             return Err("its network writes no text by itself: `Backbone::writes_text`");
@@ -273,9 +270,6 @@ impl SpeechBackbone {
     }
 
     /// Saves it with the weights of `network`.
-    ///
-    /// # Errors
-    /// When the file system reports an error, or the network is another one.
     pub(crate) fn save(&self, network: &BoxedBackbone, folder: &Path) -> Result<(), BoxError> {
         let write = || Ok(undertone_model::backbone::write_folder(folder, self.files.clone(), network, Dtype::F32)?);
         self.decoder.save(network, folder).unwrap_or_else(write)

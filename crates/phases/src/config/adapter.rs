@@ -20,9 +20,6 @@ pub(crate) fn adapter_of(lora: Option<&LoraConfig>, adapter: Option<&AdapterConf
 }
 
 /// Returns the keys as they are recorded, with `usual` if both are left out.
-///
-/// # Errors
-/// When both are given.
 pub(super) fn settled(keys: AdapterKeys, usual: fn() -> LoraConfig) -> Result<AdapterKeys, &'static str> {
     match keys {
         (Some(_), Some(_)) => Err(BOTH),

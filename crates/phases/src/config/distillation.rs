@@ -58,8 +58,6 @@ impl Default for AdapterTeacher {
 }
 
 impl AdapterTeacher {
-    /// # Errors
-    /// When the phase trains no adapters, or a number is not positive.
     pub(super) fn validate(self) -> Result<(), ConfigError> {
         ensure(matches!(self.phase, 1 | 3), || {
             format!("`phases.baselines.teacher.phase` is {}: phases 1 and 3 train adapters", self.phase)

@@ -53,17 +53,11 @@ impl Provider for Layer {
 
 impl Layers {
     /// Adds a layer above all others.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(super) fn add(&mut self, provider: impl Provider) -> Result<(), ConfigError> {
         self.insert(self.0.len(), provider)
     }
 
     /// Adds a layer below all others.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(super) fn add_below(&mut self, provider: impl Provider) -> Result<(), ConfigError> {
         self.insert(0, provider)
     }
@@ -78,9 +72,6 @@ impl Layers {
 
     /// Sets one key in a layer of its own, which messages call `origin`. There are no keys within lists, so a list on the key's path
     /// is replaced as a whole.
-    ///
-    /// # Errors
-    /// When a list has no such element.
     pub(super) fn set(&mut self, key: &str, value: serde_json::Value, origin: &str) -> Result<(), ConfigError> {
         let ends = key.match_indices('.').map(|(at, _)| at);
         let figment = self.figment();
@@ -102,9 +93,6 @@ impl Layers {
     }
 
     /// Translates keys of earlier versions, with a warning for each layer that has some.
-    ///
-    /// # Errors
-    /// Names a key without effect.
     pub(super) fn migrate(&mut self) -> Result<(), ConfigError> {
         let mut keys: Vec<Dict> = self.0.iter().map(|layer| layer.keys.clone()).collect();
         let found = migrate(&mut keys)?;
@@ -208,9 +196,6 @@ impl Provider for YamlFile<'_> {
 }
 
 /// Reads the keys of a YAML text.
-///
-/// # Errors
-/// When it is not YAML, a key is given twice, or too many brackets are open at once.
 pub(super) fn parse_yaml(text: &str) -> Result<Dict, String> {
     check_depth(text)?;
     let said = |error: serde_norway::Error| error.to_string();

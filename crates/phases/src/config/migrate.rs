@@ -103,9 +103,6 @@ const OF_ADAMW: [(&str, &str); 3] = [("beta1", "0.9"), ("beta2", "0.98"), ("epsi
 const OF_PATIENCE: [(&str, &str); 3] = [("metric", "null"), ("greater_is_better", "null"), ("min_delta", "0")];
 
 /// Translates the layers of a configuration, lowest first. Returns the paths of the earlier keys in each of them.
-///
-/// # Errors
-/// Names a key that has no effect.
 pub(super) fn migrate(layers: &mut [Dict]) -> Result<Vec<Vec<String>>, ConfigError> {
     let all = layers.to_vec();
     layers.iter_mut().map(|layer| migrate_layer(layer, &all)).collect()

@@ -29,8 +29,6 @@ pub struct ModelSource {
 }
 
 impl ModelSource {
-    /// # Errors
-    /// When a value is invalid or keys contradict each other, such as more than one source, or `revision` without `hub`.
     pub(super) fn validate(&self) -> Result<(), String> {
         let given = [self.bundled.is_some(), self.path.is_some(), self.hub.is_some(), self.config.is_some()];
         ensure(

@@ -172,8 +172,6 @@ impl TrainingGates {
         }
     }
 
-    /// # Errors
-    /// Names the invalid key.
     pub(super) fn validate(self) -> Result<(), &'static str> {
         if !self.kind().is_valid() {
             return Err("`k` must be at least 1");

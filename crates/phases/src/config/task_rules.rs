@@ -17,8 +17,6 @@ const RESERVED: [&str; 18] = [
     ERROR, "routing", "load_balance", "efficiency", "consistency", "entropy", "temperature", "confidence",
 ];
 
-/// # Errors
-/// Names the invalid key.
 pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Result<(), ConfigError> {
     let PhasesConfig { adapters, router, joint, baselines } = phases;
     ensure(
@@ -67,8 +65,6 @@ pub(crate) fn validate_phases(phases: &PhasesConfig, base: &TrainConfig) -> Resu
     Ok(ensure(are_shares, || "`phases.3.curriculum`: `from` and `to` are shares between 0 and 1")?)
 }
 
-/// # Errors
-/// Names the task and the invalid key.
 pub(crate) fn validate_tasks(
     tasks: &[TaskConfig],
     backbone: Architecture,

@@ -167,9 +167,6 @@ impl Experiment {
     }
 
     /// Returns the number of classes of the elements in the timing of the training data.
-    ///
-    /// # Errors
-    /// Names the reason why a source has no timing.
     pub(crate) fn element_classes(&self) -> Result<usize, ConfigError> {
         let mut most = 0;
         for source in self.all_tasks().iter().flat_map(|task| &task.data.train.0) {

@@ -110,9 +110,6 @@ pub(crate) fn root_of(directory: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the index of the task with a name.
-///
-/// # Errors
-/// When there is none.
 pub(super) fn number_of(tasks: &[TaskConfig], name: &str) -> Result<usize, RunError> {
     let found = tasks.iter().position(|known| known.name == name);
     found.ok_or_else(|| RunError::NoSuchTask { task: name.to_owned(), known: known(tasks) })

@@ -29,9 +29,6 @@ pub(super) fn path(stage: &StageSpec) -> PathBuf {
 /// Fits the distribution of the router's inputs to training data of a stage's tasks, compares it with their validation data,
 /// and writes it into the directory of the stage, unless it is there. Below the router nothing is trained, so it belongs to
 /// every model of the stage.
-///
-/// # Errors
-/// When data cannot be read, the file cannot be written, or the user interrupts it.
 pub(super) fn record(stage: &StageSpec, setup: &Setup) -> Result<(), RunError> {
     let path = path(stage);
     if !stage.is_routed() || path.exists() {
@@ -80,9 +77,6 @@ pub(super) fn pooled(
 
 /// Reads the distribution of a stage's inputs for a router of this width; `None` if the stage has none, as those of earlier
 /// versions.
-///
-/// # Errors
-/// When the file is damaged.
 pub(super) fn read(path: &Path, d_model: usize) -> Result<Option<KnownInputs>, RunError> {
     if !path.exists() {
         return Ok(None);

@@ -150,9 +150,6 @@ fn alignments<'a>(weights: &AlignmentConfig, batch: &'a TaskBatch) -> impl Itera
 }
 
 /// Computes the cross-entropy of an alignment head, summed over the positions that have a label, `[1]`.
-///
-/// # Errors
-/// When the model was built without that head.
 fn alignment_sum(
     model: &TaskModel,
     encoded: &Encoded,

@@ -75,9 +75,6 @@ fn check_settings(experiment: &Experiment, speech: &SpeechBackbone) -> Result<()
 
 /// Loads or initialises the speech backbone of an experiment on `device`, with its trained parameters marked, and its
 /// frozen matrices held as the experiment says.
-///
-/// # Errors
-/// When it is not available.
 pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<SpeechBackbone, RunError> {
     if experiment.model.backbone != Architecture::WHISPER {
         let load = || experiment.model.load_speech(device, experiment.seed);
@@ -98,9 +95,6 @@ pub(crate) fn load_speech(experiment: &Experiment, device: &Device) -> Result<Sp
 }
 
 /// Runs `load`. If all of the backbone is frozen, linear maps are held in `model.frozen_dtype` from the start.
-///
-/// # Errors
-/// When `device` lacks the type, and those of `load`.
 fn loaded<T, E: Into<RunError>>(
     experiment: &Experiment,
     device: &Device,
@@ -117,9 +111,6 @@ fn loaded<T, E: Into<RunError>>(
 }
 
 /// Returns a backbone whose frozen matrices are held in `model.frozen_dtype`.
-///
-/// # Errors
-/// When it has no such matrix.
 fn held(network: BoxedBackbone, experiment: &Experiment) -> Result<BoxedBackbone, RunError> {
     let ModelConfig { frozen_dtype: dtype, trainable, .. } = experiment.model;
     if dtype == FrozenDtype::F32 {

@@ -22,9 +22,6 @@ pub(crate) fn probed_stage(experiment: &Experiment) -> StageSpec {
 
 /// Takes steps of that stage with untrained adapters, on batches of the task with the longest input and answer, which
 /// occur in a curriculum. Returns the number of samples per second.
-///
-/// # Errors
-/// As for a run of that stage.
 pub(crate) fn probe(experiment: &Experiment, attempt: Attempt, directory: &Path) -> Result<f64, RunError> {
     let setup = Setup::new(experiment)?;
     check_fit(&setup)?;

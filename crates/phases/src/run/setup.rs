@@ -54,18 +54,12 @@ impl Setup {
     }
 
     /// As [`new`](Self::new), with all of the backbone in f32, whatever `model.frozen_dtype` is: for stages that train it.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
     pub(super) fn in_f32(experiment: &Experiment) -> Result<Self, RunError> {
         let model = ModelConfig { frozen_dtype: FrozenDtype::F32, ..experiment.model.clone() };
         Self::on(model, experiment)
     }
 
     /// As [`new`](Self::new), with the backbone of another section `model`.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
     pub(super) fn on(model: ModelConfig, experiment: &Experiment) -> Result<Self, RunError> {
         let Self { device, pretrained, .. } = Self::new(&Experiment { model, ..experiment.clone() })?;
         Ok(Self::of(experiment, device, pretrained))
@@ -93,9 +87,6 @@ impl Setup {
     }
 
     /// Returns the model that the experiment's learns from, which is loaded once; `None` if there is none.
-    ///
-    /// # Errors
-    /// When it is not available, or does not fit.
     pub(super) fn teacher(&self) -> Result<Option<Arc<WhisperTeacher>>, RunError> {
         if let Some(teacher) = self.teacher.get() {
             return Ok(teacher.clone());

@@ -339,9 +339,6 @@ impl StageSpec {
 
     /// Returns its training configuration: `train` with its changes. `steps` is the number of steps of all stages of
     /// phase 1 together, where it takes as many.
-    ///
-    /// # Errors
-    /// When the result is invalid.
     pub(super) fn train_config(&self, train: &TrainConfig, steps: Option<u64>) -> Result<TrainConfig, ConfigError> {
         let Some((last, earlier)) = self.changes.split_last() else { return Ok(train.clone()) };
         let mut config = earlier.iter().try_fold(train.clone(), |config, changes| phase_train(&config, changes))?;

@@ -76,9 +76,6 @@ impl Modality for SpeechBackbone {
 
 impl SpeechBackbone {
     /// Computes each task's loss with its divergence from a teacher.
-    ///
-    /// # Errors
-    /// When the batch is not for this backbone, or its decoder cannot be taught.
     pub(super) fn distilled(
         &self,
         encoded: EncodedBatch,
@@ -92,9 +89,6 @@ impl SpeechBackbone {
 
     /// Computes the last states at every token of the reference texts, and the output layer, for a model that learns from this
     /// one.
-    ///
-    /// # Errors
-    /// When the batch is not for this backbone, or its decoder cannot teach.
     pub(super) fn predictions(&self, encoded: EncodedBatch) -> Result<[Tensor<2>; 2], BoxError> {
         let (targets, tasks) = (encoded.batch.input.speech()?.targets(), &encoded.batch.tasks);
         self.decoder.predictions(states(encoded, tasks), &targets)

@@ -49,9 +49,6 @@ impl StageSpec {
     }
 
     /// Returns its training configuration and the number of its steps.
-    ///
-    /// # Errors
-    /// When the configuration is invalid, or the data cannot be read.
     pub(crate) fn planned(&self, setup: &Setup) -> Result<(TrainConfig, u64), RunError> {
         let config = self.config(setup)?;
         let steps = self.steps(setup, &config)?;

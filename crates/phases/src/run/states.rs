@@ -17,9 +17,6 @@ const NO_INPUT: &str = "a batch has neither an input nor known states";
 impl Evaluator {
     /// Returns the states of a batch at the tap. Those that are kept are computed for the missing rows alone, without dropout
     /// and gradients, and all of them are rounded as the cache rounds.
-    ///
-    /// # Errors
-    /// When the backbone takes another kind of input, or a state is no number in f16.
     pub(super) fn tapped(
         &self,
         model: &TaskModel,

@@ -8,9 +8,6 @@ use undertone_tasks::{Columns, Framer, TextDataset};
 use undertone_train::BoxError;
 
 /// Reads the records of `source` as the task's head needs them.
-///
-/// # Errors
-/// Names the file and the invalid line. Also when no record has a text.
 pub(crate) fn read_texts(task: &TaskConfig, source: &SourceConfig, framer: &Framer) -> Result<TextDataset, BoxError> {
     let records = source.records()?;
     let texts = task.head.texts(&records)?;
@@ -34,9 +31,6 @@ fn columns(texts: Vec<(Origin, String)>) -> BTreeMap<String, Columns> {
 }
 
 /// Logs the number of records with an empty text and the place of the first.
-///
-/// # Errors
-/// When all are empty.
 fn check_texts(records: &RecordsConfig, inputs: &[(Origin, String)]) -> Result<(), BoxError> {
     let mut empty = inputs.iter().filter(|(_, text)| text.trim().is_empty()).map(|(place, _)| place);
     let Some(first) = empty.next() else { return Ok(()) };

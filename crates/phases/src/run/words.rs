@@ -16,9 +16,6 @@ pub(super) fn path(stage: &StageSpec) -> PathBuf {
 }
 
 /// Counts the words of the training texts of a stage's tasks; `None` for a stage without a router, and for speech.
-///
-/// # Errors
-/// When the data cannot be read.
 pub(super) fn count(stage: &StageSpec, setup: &Setup) -> Result<Option<WordCounts>, RunError> {
     if !stage.is_routed() || setup.pretrained.text().is_none() {
         return Ok(None);
@@ -33,9 +30,6 @@ pub(super) fn count(stage: &StageSpec, setup: &Setup) -> Result<Option<WordCount
 }
 
 /// Writes the words of a stage's tasks into its directory, unless they are there.
-///
-/// # Errors
-/// When data cannot be read, or the file cannot be written.
 pub(super) fn record(stage: &StageSpec, setup: &Setup) -> Result<(), RunError> {
     let path = path(stage);
     if path.exists() {

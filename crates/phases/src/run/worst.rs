@@ -16,9 +16,6 @@ const MOST_BYTES: usize = 8 << 20;
 /// Returns the samples with the most errors in their texts, the worst first: characters, or words where a task's first
 /// metric is the word error rate. These errors are what the error rate of the whole consists of. Recordings have their
 /// audio, as long as it fits a page.
-///
-/// # Errors
-/// When audio cannot be read.
 pub(super) fn worst(scored: &[ScoredTask], data: &TaskDataset) -> Result<Vec<WorstSample>, RunError> {
     let mut found: Vec<(usize, usize, usize)> = Vec::new();
     for (number, task) in scored.iter().enumerate().filter(|(_, task)| task.errors("cer").is_some()) {

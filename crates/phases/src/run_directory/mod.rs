@@ -162,9 +162,6 @@ pub(crate) fn forget_analysis(root: &Path) -> Result<(), RunError> {
 
 /// Writes the configuration of the run to a file. A different earlier configuration is kept beside it, as
 /// `config.1.yaml` and so on; returns its path.
-///
-/// # Errors
-/// If a file cannot be read or written.
 pub(crate) fn record(experiment: &Experiment, path: &Path) -> Result<Option<PathBuf>, StoreError> {
     let yaml = experiment.to_yaml();
     let earlier = std::fs::read(path).ok().filter(|earlier| earlier != yaml.as_bytes());

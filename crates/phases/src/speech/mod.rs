@@ -137,9 +137,6 @@ impl SpeechDataset {
     }
 
     /// Warns about recordings without text: noise without a text teaches silence, but so does a forgotten column.
-    ///
-    /// # Errors
-    /// If no recording of the training data has a text and there is no other source.
     fn check_texts(&self, training: bool) -> Result<(), SpeechError> {
         let of = self.recordings().map(Recordings::recordings).sum();
         let mut without = self.recordings().flat_map(Recordings::without_text);

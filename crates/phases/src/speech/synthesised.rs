@@ -94,9 +94,6 @@ impl Synthesised {
 
 /// Returns a sample as large as any that is made: its audio lasts `seconds`, the maximum, and its text is as long as
 /// the longest of `DRAWN` clips of each of these epochs, plus a quarter for those that were not made.
-///
-/// # Errors
-/// If a sample cannot be made.
 fn most_demanding(
     epochs: &[u64],
     samples: usize,

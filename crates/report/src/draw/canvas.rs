@@ -68,9 +68,6 @@ pub(crate) fn ink_on(ground: RGBColor) -> RGBColor {
 }
 
 /// Draws a picture under its title and returns the SVG.
-///
-/// # Errors
-/// If the drawing library fails.
 pub(crate) fn sheet(title: &str, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, AnalysisError> {
     sheet_of(SIZE, title, draw)
 }

@@ -45,9 +45,6 @@ pub struct LoggedStage {
 }
 
 /// Draws the results of an analysis: the pictures, and the page of the run as a whole.
-///
-/// # Errors
-/// If a picture cannot be drawn or a file cannot be written.
 pub(crate) fn write_overview(
     run: &Path,
     overview: &RunOverview,

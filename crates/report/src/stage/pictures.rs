@@ -29,9 +29,6 @@ struct Album {
 }
 
 /// Draws losses, validation metrics, learning rate, gradient norm and gauges.
-///
-/// # Errors
-/// If the drawing library fails.
 pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError> {
     let mut album = Album { steps: records.steps(), figures: Vec::new() };
     let named = |name: &str| records.trained(name).map(unnamed).into_iter().collect::<Vec<_>>();
@@ -70,9 +67,6 @@ pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
 }
 
 /// Draws throughput, the time of a step, memory and utilisation; empty without `performance.jsonl`.
-///
-/// # Errors
-/// If the drawing library fails.
 pub(crate) fn machine(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError> {
     let mut album = Album { steps: records.steps(), figures: Vec::new() };
     let (time, parts) = (records.time(), records.time_parts());

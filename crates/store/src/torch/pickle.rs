@@ -48,9 +48,6 @@ pub(crate) struct Content {
 }
 
 /// Returns what a pickle describes: a dictionary, and the dictionaries that are its values.
-///
-/// # Errors
-/// A message, when it is cut short or names code.
 pub(crate) fn read(bytes: &[u8]) -> Result<Content, String> {
     let mut machine = Machine::default();
     let root = machine.run(&mut Input(bytes))?;

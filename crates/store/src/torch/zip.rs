@@ -4,9 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// Returns the place of each entry by name.
-///
-/// # Errors
-/// A message, when the archive is cut short, damaged or compressed.
 pub(crate) fn entries(file: &[u8]) -> Result<HashMap<String, Range<usize>>, String> {
     // The end record has 22 bytes and a comment of at most 64 KiB.
     let from = file.len().saturating_sub(22 + 0xffff);

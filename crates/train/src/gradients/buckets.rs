@@ -258,9 +258,6 @@ impl GradientSum {
     /// Sums the gradients of all ranks, so that each rank has the sums. If the optimizer state is sharded, a rank has
     /// only its part of each larger gradient. A gradient that no rank has stays absent. Some gradients may have been
     /// summed early.
-    ///
-    /// # Errors
-    /// When a rank is gone or silent.
     pub(crate) fn all_reduce(
         &mut self,
         process_group: &ProcessGroup,

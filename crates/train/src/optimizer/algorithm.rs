@@ -61,8 +61,6 @@ impl Algorithm {
         }
     }
 
-    /// # Errors
-    /// Names the key of an invalid value.
     pub(super) fn validate(&self) -> Result<(), TrainConfigError> {
         match self {
             Self::AdamW(config) => config.validate(),
@@ -75,8 +73,6 @@ impl Algorithm {
         }
     }
 
-    /// # Errors
-    /// The reason why a registered rule refuses its keys.
     pub(super) fn rule(&self) -> Made {
         match self {
             Self::AdamW(config) => Ok(Box::new(config.clone())),

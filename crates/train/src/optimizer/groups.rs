@@ -64,8 +64,6 @@ impl PartialEq for Pattern {
 }
 
 impl GroupConfig {
-    /// # Errors
-    /// Names the key of an invalid value.
     pub(super) fn validate(&self, index: usize) -> Result<(), TrainConfigError> {
         let key = |name: &str| format!("optimizer.groups.{index}.{name}");
         match (self.lr, self.weight_decay) {

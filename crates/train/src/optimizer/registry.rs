@@ -58,9 +58,6 @@ pub fn register<R: UpdateRule>() -> Result<(), NameTaken> {
 }
 
 /// Makes a rule from its keys.
-///
-/// # Errors
-/// The reason why the rule refuses them.
 pub(super) fn make(name: &str, keys: &Map<String, Value>) -> Made {
     (OPTIMIZERS.get(name).map_err(|error| error.to_string())?.with.make)(keys)
 }

@@ -49,8 +49,6 @@ impl LrScalingConfig {
         }
     }
 
-    /// # Errors
-    /// When `base_batch` is 0.
     pub(super) fn validate(self) -> Result<(), TrainConfigError> {
         match self.rule() {
             Some((_, 0)) => Err(TrainConfigError::new("optimizer.lr_scaling.base_batch", &0, "must be at least 1")),

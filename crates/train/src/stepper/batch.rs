@@ -33,9 +33,6 @@ pub(super) struct BatchResult {
 impl<O: Objective> BatchPasses<'_, O> {
     /// Runs both passes of a batch, with `during` in the backward pass. Dropout depends on the step and the batch's
     /// index alone, so it is the same at any time, on any rank and in any thread.
-    ///
-    /// # Errors
-    /// When the batch does not fit the model, or its losses are not those of the terms.
     fn run(
         &self,
         model: &O::Model,

@@ -15,9 +15,6 @@ pub(super) struct TermShare {
 }
 
 /// Returns the terms that the batches of a step have in common, with their counts over all batches and means of zero.
-///
-/// # Errors
-/// When a batch lists a name twice, or other terms than the batch before it.
 pub(super) fn step_terms<'a>(batches: impl IntoIterator<Item = &'a [LossTerm]>) -> Result<Vec<StepTerm>, TrainError> {
     let mut batches = batches.into_iter().peekable();
     let first = batches.peek().copied().unwrap_or_default();
@@ -37,9 +34,6 @@ pub(super) fn step_terms<'a>(batches: impl IntoIterator<Item = &'a [LossTerm]>) 
 }
 
 /// Joins the sums of one batch with the terms of the step. `weights` are those of the terms in this batch.
-///
-/// # Errors
-/// When a term has no sum, or a sum no term.
 pub(super) fn shares(
     terms: &[StepTerm],
     weights: &[f64],

@@ -83,9 +83,6 @@ impl Synthesised {
     }
 
     /// Returns the options of each stage with the first epoch after it, and those of the epochs after all stages.
-    ///
-    /// # Errors
-    /// Names the invalid key of a stage.
     pub(crate) fn curriculum(&self) -> Result<(Vec<(u64, Options)>, Options), ConfigError> {
         let mut end = 0_u64;
         let stage = |index: usize| {
