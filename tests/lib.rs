@@ -189,18 +189,8 @@ pub fn experiment_of_tasks(more: &str) -> String {
 
 /// A model like the experiment's, written as a folder.
 pub fn write_model(dir: &Path) {
-    let config = WhisperConfig {
-        d_model: 16,
-        encoder_layers: 1,
-        decoder_layers: 1,
-        encoder_attention_heads: 2,
-        decoder_attention_heads: 2,
-        encoder_ffn_dim: 32,
-        decoder_ffn_dim: 32,
-        max_source_positions: 100,
-        max_target_positions: 56,
-        ..Default::default()
-    };
+    let config =
+        WhisperConfig { max_source_positions: 100, max_target_positions: 56, ..WhisperConfig::new(16, 32, 2, [1, 1]) };
     let characters: String = undertone::cw::morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).expect("a tokenizer");
     let device = burn::tensor::Device::default();

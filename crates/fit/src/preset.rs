@@ -394,16 +394,9 @@ pub(crate) fn published(index: usize) -> Footprint {
         // The head width is 64.
         let heads = d_model / 64;
         Footprint::whisper(&WhisperConfig {
-            d_model,
-            encoder_layers,
-            decoder_layers,
-            encoder_attention_heads: heads,
-            decoder_attention_heads: heads,
-            encoder_ffn_dim: 4 * d_model,
-            decoder_ffn_dim: 4 * d_model,
             num_mel_bins,
             vocab_size,
-            ..Default::default()
+            ..WhisperConfig::new(d_model, 4 * d_model, heads, [encoder_layers, decoder_layers])
         })
     };
     let text = |hidden_size: usize, num_hidden_layers, num_attention_heads, vocab_size| {

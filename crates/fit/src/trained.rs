@@ -54,15 +54,7 @@ pub(crate) mod tests {
 
     #[test]
     fn adapters_have_as_many_parameters_as_peft_counts() {
-        let config = WhisperConfig {
-            d_model: 384,
-            encoder_layers: 4,
-            decoder_layers: 4,
-            encoder_ffn_dim: 1536,
-            decoder_ffn_dim: 1536,
-            ..Default::default()
-        };
-        let tiny = Footprint::whisper(&config);
+        let tiny = Footprint::whisper(&WhisperConfig::new(384, 1536, 6, [4, 4]));
         // Twelve attentions of two maps of 384 × 384, rank 32: PEFT counts 589,824 of Whisper tiny with q_proj and v_proj.
         assert_eq!(tiny.training_part(&adapters(32, &["q_proj", "v_proj"])).trainable, 589_824);
         let all = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"];

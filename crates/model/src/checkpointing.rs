@@ -140,20 +140,13 @@ mod tests {
 
     fn whisper(device: &Device) -> Whisper {
         let config = WhisperConfig {
-            d_model: D_MODEL,
-            encoder_layers: BLOCKS,
-            decoder_layers: BLOCKS,
-            encoder_attention_heads: 2,
-            decoder_attention_heads: 2,
-            encoder_ffn_dim: 32,
-            decoder_ffn_dim: 32,
             vocab_size: 20,
             num_mel_bins: 8,
             init_std: 0.2,
             dropout: DROPOUT,
             attention_dropout: DROPOUT,
             activation_dropout: DROPOUT,
-            ..Default::default()
+            ..WhisperConfig::new(D_MODEL, 32, 2, [BLOCKS, BLOCKS])
         };
         undertone_ops::seed(1);
         config.init(device)

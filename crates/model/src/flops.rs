@@ -86,17 +86,7 @@ mod tests {
     #[test]
     fn whispers_are_those_of_its_dimensions() {
         let (d, ffn, v, frames, tokens) = (16, 40, 60, 20, 7);
-        let config = WhisperConfig {
-            d_model: d,
-            encoder_layers: 3,
-            decoder_layers: 2,
-            encoder_ffn_dim: ffn,
-            decoder_ffn_dim: ffn,
-            encoder_attention_heads: 2,
-            decoder_attention_heads: 2,
-            vocab_size: v,
-            ..Default::default()
-        };
+        let config = WhisperConfig { vocab_size: v, ..WhisperConfig::new(d, ffn, 2, [3, 2]) };
         let positions = frames / 2;
         let front = 2 * frames * 80 * d * 3 + 2 * positions * d * d * 3;
         let encoder = 3 * (2 * positions * (4 * d * d + 2 * d * ffn) + 4 * positions * positions * d);

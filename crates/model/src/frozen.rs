@@ -103,18 +103,7 @@ mod tests {
 
     fn whisper(device: &Device) -> BoxedBackbone {
         undertone_ops::seed(5);
-        let config = WhisperConfig {
-            d_model: 16,
-            encoder_layers: 2,
-            decoder_layers: 1,
-            encoder_attention_heads: 2,
-            decoder_attention_heads: 2,
-            encoder_ffn_dim: 32,
-            decoder_ffn_dim: 32,
-            vocab_size: 20,
-            init_std: 0.3,
-            ..Default::default()
-        };
+        let config = WhisperConfig { vocab_size: 20, init_std: 0.3, ..WhisperConfig::new(16, 32, 2, [2, 1]) };
         BoxedBackbone::new("Whisper", config.init(device).no_grad())
     }
 

@@ -11,8 +11,7 @@
 //! use undertone_model::whisper::WhisperConfig;
 //!
 //! let device = Device::default();
-//! let config = WhisperConfig { d_model: 32, encoder_ffn_dim: 64, decoder_ffn_dim: 64, encoder_attention_heads: 2,
-//!     decoder_attention_heads: 2, vocab_size: 60, ..Default::default() };
+//! let config = WhisperConfig { vocab_size: 60, ..WhisperConfig::new(32, 64, 2, [4, 4]) };
 //! let model = config.init(&device);
 //! let mel = Tensor::<3>::zeros([1, config.num_mel_bins, 200], &device);
 //! let ids = Tensor::<2, Int>::from_ints([[3, 1, 4]], &device);

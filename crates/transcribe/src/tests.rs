@@ -49,17 +49,10 @@ fn untrained() -> PretrainedWhisper {
     let texts = ["one two three, four five."].repeat(20);
     let tokenizer = WhisperTokenizer::train(texts.into_iter(), 270, &["en", "de"], 101).expect("a tokenizer");
     let config = WhisperConfig {
-        d_model: 16,
-        encoder_layers: 1,
-        decoder_layers: 2,
-        encoder_attention_heads: 2,
-        decoder_attention_heads: 2,
-        encoder_ffn_dim: 32,
-        decoder_ffn_dim: 32,
         max_source_positions: 100,
         max_target_positions: 40,
         init_std: 0.4,
-        ..WhisperConfig::default()
+        ..WhisperConfig::new(16, 32, 2, [1, 2])
     };
     PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &Device::flex()).expect("a model")
 }

@@ -136,17 +136,10 @@ impl Size {
         let (d_model, layers, heads, num_mel_bins, vocab_size) = match self {
             Self::Nano => {
                 return WhisperConfig {
-                    d_model: 128,
-                    encoder_layers: 4,
-                    decoder_layers: 2,
-                    encoder_attention_heads: 4,
-                    decoder_attention_heads: 4,
-                    encoder_ffn_dim: 512,
-                    decoder_ffn_dim: 512,
                     vocab_size: 56,
                     max_source_positions: 400,
                     max_target_positions: 128,
-                    ..Default::default()
+                    ..WhisperConfig::new(128, 512, 4, [4, 2])
                 };
             }
             Self::Tiny => (384, 4, 6, 80, 51865),
@@ -155,18 +148,7 @@ impl Size {
             Self::Medium => (1024, 24, 16, 80, 51865),
             Self::LargeV3 => (1280, 32, 20, 128, 51866),
         };
-        WhisperConfig {
-            d_model,
-            encoder_layers: layers,
-            decoder_layers: layers,
-            encoder_attention_heads: heads,
-            decoder_attention_heads: heads,
-            encoder_ffn_dim: 4 * d_model,
-            decoder_ffn_dim: 4 * d_model,
-            num_mel_bins,
-            vocab_size,
-            ..Default::default()
-        }
+        WhisperConfig { num_mel_bins, vocab_size, ..WhisperConfig::new(d_model, 4 * d_model, heads, [layers, layers]) }
     }
 }
 

@@ -218,17 +218,10 @@ mod tests {
 
     fn training(trained: Trained, compute: Compute) -> Training {
         let config = WhisperConfig {
-            d_model: 16,
-            encoder_layers: 1,
-            decoder_layers: 1,
-            encoder_attention_heads: 2,
-            decoder_attention_heads: 2,
-            encoder_ffn_dim: 32,
-            decoder_ffn_dim: 32,
             num_mel_bins: 8,
             vocab_size: 60,
             max_source_positions: 20,
-            ..Default::default()
+            ..WhisperConfig::new(16, 32, 2, [1, 1])
         };
         let device = DeviceSpec::Cpu.resolve().expect("the CPU");
         Training::new(&config, ([2, 5], 2), trained, compute, None, &device, ProcessGroup::default())

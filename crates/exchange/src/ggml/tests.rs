@@ -43,17 +43,7 @@ fn tokenizer(size: usize, languages: usize) -> WhisperTokenizer {
 }
 
 fn small() -> WhisperConfig {
-    WhisperConfig {
-        d_model: 32,
-        encoder_layers: 1,
-        decoder_layers: 2,
-        encoder_attention_heads: 2,
-        decoder_attention_heads: 4,
-        encoder_ffn_dim: 128,
-        decoder_ffn_dim: 128,
-        max_target_positions: 20,
-        ..Default::default()
-    }
+    WhisperConfig { decoder_attention_heads: 4, max_target_positions: 20, ..WhisperConfig::new(32, 128, 2, [1, 2]) }
 }
 
 fn whisper(config: WhisperConfig) -> PretrainedWhisper {

@@ -15,25 +15,18 @@ use undertone_store::{HostTensor, TensorFile, VisitParameter, load_parameters, p
 /// The model of the reference.
 fn compact() -> WhisperConfig {
     WhisperConfig {
-        d_model: 16,
         embedding_size: Some(6),
         encoder_block: EncoderBlock::Conformer,
         conv_kernel_size: Some(5),
         position_embeddings_type: PositionEmbeddings::Rotary,
-        encoder_layers: 1,
-        decoder_layers: 1,
-        encoder_attention_heads: 4,
-        decoder_attention_heads: 4,
         encoder_key_value_heads: Some(2),
         decoder_key_value_heads: Some(1),
-        encoder_ffn_dim: 20,
-        decoder_ffn_dim: 20,
         num_mel_bins: 8,
         vocab_size: 20,
         max_source_positions: 12,
         max_target_positions: 9,
         init_std: 0.4,
-        ..Default::default()
+        ..WhisperConfig::new(16, 20, 4, [1, 1])
     }
 }
 

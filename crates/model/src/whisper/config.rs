@@ -136,6 +136,22 @@ pub enum WhisperConfigError {
 }
 
 impl WhisperConfig {
+    /// Dimensions of a model of this width, with feed-forward layers of width `d_ff`, attentions with so many heads, and
+    /// `layers` blocks in `[encoder, decoder]`; everything else is as in tiny.
+    pub fn new(d_model: usize, d_ff: usize, heads: usize, layers: [usize; 2]) -> Self {
+        let [encoder_layers, decoder_layers] = layers;
+        Self {
+            d_model,
+            encoder_layers,
+            decoder_layers,
+            encoder_attention_heads: heads,
+            decoder_attention_heads: heads,
+            encoder_ffn_dim: d_ff,
+            decoder_ffn_dim: d_ff,
+            ..Default::default()
+        }
+    }
+
     /// Checks that the dimensions fit together.
     ///
     /// # Errors

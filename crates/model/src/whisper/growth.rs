@@ -183,18 +183,11 @@ mod tests {
     fn pretrained() -> PretrainedWhisper {
         let tokenizer = WhisperTokenizer::of_characters("abc ", &["en"]).expect("a tokenizer");
         let config = WhisperConfig {
-            d_model: 16,
-            encoder_layers: 2,
-            decoder_layers: 1,
-            encoder_attention_heads: 4,
-            decoder_attention_heads: 4,
-            encoder_ffn_dim: 24,
-            decoder_ffn_dim: 24,
             num_mel_bins: 8,
             max_source_positions: 12,
             max_target_positions: 10,
             init_std: 0.3,
-            ..Default::default()
+            ..WhisperConfig::new(16, 24, 4, [2, 1])
         };
         undertone_ops::seed(8);
         PretrainedWhisper::init(config, tokenizer, GenerationConfig::new(true), &Device::default()).expect("a model")

@@ -103,17 +103,7 @@ mod tests {
     use undertone_store::parameter_infos;
 
     fn whisper(device: &Device) -> (Whisper, WhisperConfig) {
-        let config = WhisperConfig {
-            d_model: 16,
-            encoder_layers: 2,
-            decoder_layers: 1,
-            encoder_attention_heads: 2,
-            decoder_attention_heads: 2,
-            encoder_ffn_dim: 32,
-            decoder_ffn_dim: 32,
-            vocab_size: 20,
-            ..Default::default()
-        };
+        let config = WhisperConfig { vocab_size: 20, ..WhisperConfig::new(16, 32, 2, [2, 1]) };
         (config.init(device).no_grad(), config)
     }
 

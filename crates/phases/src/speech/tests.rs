@@ -9,18 +9,7 @@ use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConfi
 
 /// The smallest model, with a window of two seconds.
 pub(crate) fn two_seconds() -> WhisperConfig {
-    WhisperConfig {
-        d_model: 16,
-        encoder_layers: 1,
-        decoder_layers: 1,
-        encoder_attention_heads: 2,
-        decoder_attention_heads: 2,
-        encoder_ffn_dim: 32,
-        decoder_ffn_dim: 32,
-        max_source_positions: 100,
-        max_target_positions: 56,
-        ..Default::default()
-    }
+    WhisperConfig { max_source_positions: 100, max_target_positions: 56, ..WhisperConfig::new(16, 32, 2, [1, 1]) }
 }
 
 /// Returns a model with timestamp tokens that transcribes nothing.

@@ -207,18 +207,8 @@ fn configurations(seeds: &Folders) -> Result<(), Failure> {
 
 /// A Whisper of width 16, its weights in one file and in a shard with an index.
 fn whispers(seeds: &Folders) -> Result<(), Failure> {
-    let config = WhisperConfig {
-        d_model: 16,
-        encoder_layers: 1,
-        decoder_layers: 1,
-        encoder_attention_heads: 2,
-        decoder_attention_heads: 2,
-        encoder_ffn_dim: 32,
-        decoder_ffn_dim: 32,
-        max_source_positions: 100,
-        max_target_positions: 56,
-        ..WhisperConfig::default()
-    };
+    let config =
+        WhisperConfig { max_source_positions: 100, max_target_positions: 56, ..WhisperConfig::new(16, 32, 2, [1, 1]) };
     let characters: String = morse::alphabet().collect();
     let tokenizer = WhisperTokenizer::of_characters(&characters, &["en"]).map_err(failed)?;
     let device = DeviceSpec::Cpu.resolve().map_err(failed)?;
