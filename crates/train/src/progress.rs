@@ -97,9 +97,18 @@ impl Progress {
 
     /// Prints a line that stays.
     pub fn say(&self, line: &str) {
+        self.print(line, |line| tracing::info!("{line}"));
+    }
+
+    /// Like [`say`](Self::say), as a warning.
+    pub fn warn(&self, line: &str) {
+        self.print(line, |line| tracing::warn!("{line}"));
+    }
+
+    fn print(&self, line: &str, log: fn(&str)) {
         match &self.view {
-            View::Bar(bar) => bar.suspend(|| tracing::info!("{line}")),
-            View::Lines => tracing::info!("{line}"),
+            View::Bar(bar) => bar.suspend(|| log(line)),
+            View::Lines => log(line),
             View::Nothing => {}
             #[cfg(feature = "tui")]
             View::Dashboard(dashboard) => dashboard.say(line),
@@ -117,17 +126,6 @@ impl Progress {
             Some(bar) => bar.suspend(|| tracing::info!("{line}")),
             None => tracing::info!("{line}"),
         })
-    }
-
-    /// Like [`say`](Self::say), as a warning.
-    pub fn warn(&self, line: &str) {
-        match &self.view {
-            View::Bar(bar) => bar.suspend(|| tracing::warn!("{line}")),
-            View::Lines => tracing::warn!("{line}"),
-            View::Nothing => {}
-            #[cfg(feature = "tui")]
-            View::Dashboard(dashboard) => dashboard.say(line),
-        }
     }
 
     /// Removes the bar or the dashboard.
