@@ -1,6 +1,7 @@
 //! The command line on bad input: exit status 2, one line that names the culprit, and nothing left behind.
 
 use undertone::phases::Experiment;
+use undertone_tests::runs::TRAIN;
 use undertone_tests::{CLIPS, Outcome, Place, wav, write_model};
 
 /// A place with the tiny experiment.
@@ -17,8 +18,6 @@ fn refuses(place: &Place, args: &[&str], culprits: &[&str]) {
     assert_eq!(outcome.stdout, "");
     assert_eq!(place.tree(), before, "something was left behind");
 }
-
-const TRAIN: [&str; 3] = ["train", "--config", "tiny.yaml"];
 
 fn refuses_to_train(place: &Place, more: &[&str], culprits: &[&str]) {
     refuses(place, &[&TRAIN, more].concat(), culprits);
