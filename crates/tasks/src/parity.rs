@@ -7,7 +7,7 @@ use undertone_data::records::{Answer, SpanRecord, TagRecord};
 
 use crate::Framer;
 use crate::kinds::classify::classify_features;
-use crate::kinds::span::{WindowConfig, span_windows};
+use crate::kinds::span::{SpanConfig, span_windows};
 use crate::kinds::tag::tag_features;
 use crate::testing::{origin, real};
 
@@ -79,7 +79,7 @@ fn classification_is_as_in_transformers() {
 #[test]
 fn windows_are_as_in_transformers() {
     let (fixture, models) = models();
-    let config = WindowConfig { max_length: fixture.window, doc_stride: fixture.stride };
+    let config = SpanConfig { max_length: fixture.window, doc_stride: fixture.stride, ..Default::default() };
     for (framer, model) in models {
         for (number, text) in fixture.answers.iter().enumerate() {
             let start = fixture.context.find(text).map(|byte| fixture.context[..byte].chars().count()).unwrap();

@@ -3,7 +3,7 @@
 //! | kind | answers with | features | and back |
 //! |---|---|---|---|
 //! | [`classify`] | a label of a text | [`classify::classify_features`] | |
-//! | [`span`] | a part of a context | [`span::span_windows`] | [`span::best_spans`] |
+//! | [`span`] | a part of a context | [`span::span_windows`] | [`span::best_span`] |
 //! | [`tag`] | a tag for each word | [`tag::tag_features`] | [`tag::TagFeatures::word_tags`] |
 //! | [`seq2seq`] | text | [`seq2seq::seq2seq_features`] | [`seq2seq::seq2seq_text`] |
 //!

@@ -4,9 +4,9 @@ mod best;
 mod score;
 mod windows;
 
-pub use best::{AnswerConfig, ScoredSpan, SpanPrediction, WindowLogits, best_spans};
+pub use best::{WindowLogits, best_span};
 pub use score::{SpanAnswer, SpanTarget};
-pub use windows::{SpanWindow, WindowConfig, span_windows};
+pub use windows::{SpanWindow, span_windows};
 
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::sample::joined;
@@ -32,7 +32,7 @@ pub struct SpanConfig {
     pub max_length: usize,
     /// Number of tokens that a window shares with the one before it.
     pub doc_stride: usize,
-    /// Number of answers that are kept and share the probability.
+    /// Number of the best answers that are compared; it has no effect, because the best of them is the answer.
     pub n_best: usize,
     /// Maximum number of tokens of an answer.
     pub max_answer_length: usize,
@@ -44,39 +44,57 @@ pub struct SpanConfig {
 }
 
 impl Default for SpanConfig {
+    /// Customary values for SQuAD 1.1.
     fn default() -> Self {
-        let (window, answer, head) = (WindowConfig::default(), AnswerConfig::default(), SpanHeadConfig::default());
         Self {
-            max_length: window.max_length,
-            doc_stride: window.doc_stride,
-            n_best: answer.n_best,
-            max_answer_length: answer.max_answer_length,
-            null_score_diff_threshold: answer.null_score_diff_threshold,
-            dropout: head.dropout,
+            max_length: 384,
+            doc_stride: 128,
+            n_best: 20,
+            max_answer_length: 30,
+            null_score_diff_threshold: None,
+            dropout: SpanHeadConfig::default().dropout,
         }
     }
 }
+
+/// Maximum of `n_best`.
+const MOST_ANSWERS: usize = 1000;
 
 impl SpanConfig {
     fn head_config(&self) -> SpanHeadConfig {
         SpanHeadConfig::new().with_dropout(self.dropout)
     }
 
-    fn window(&self) -> WindowConfig {
-        WindowConfig { max_length: self.max_length, doc_stride: self.doc_stride }
+    /// Checks the keys of windows, as far as they do not depend on questions.
+    fn check_windows(&self) -> Result<(), TextError> {
+        if self.doc_stride < self.max_length {
+            return Ok(());
+        }
+        let (stride, length) = (self.doc_stride, self.max_length);
+        let reason =
+            format!("`doc_stride` is {stride}: make it less than `max_length`, {length}, so that windows move on");
+        Err(TextError::Config { reason })
     }
 
-    fn answer(&self) -> AnswerConfig {
-        AnswerConfig {
-            n_best: self.n_best,
-            max_answer_length: self.max_answer_length,
-            null_score_diff_threshold: self.null_score_diff_threshold,
+    /// Checks the keys of answers.
+    fn check_answers(&self) -> Result<(), TextError> {
+        let fail = |reason: &str| Err(TextError::Config { reason: reason.into() });
+        match self {
+            Self { n_best: 0, .. } => fail("`n_best` is 0: keep at least 1 answer"),
+            Self { n_best, .. } if *n_best > MOST_ANSWERS => {
+                fail(&format!("`n_best` is {n_best}: keep at most {MOST_ANSWERS} answers"))
+            }
+            Self { max_answer_length: 0, .. } => fail("`max_answer_length` is 0: an answer has at least 1 token"),
+            Self { null_score_diff_threshold: Some(threshold), .. } if threshold.is_nan() => {
+                fail("`null_score_diff_threshold` is not a number: give 0 or a margin")
+            }
+            _ => Ok(()),
         }
     }
 
     /// Makes the samples of questions: one per window.
     fn samples(&self, records: Vec<SpanRecord>, framer: &Framer) -> Result<Vec<TextSample>, TextError> {
-        let windows = span_windows(framer, &records, &self.window())?;
+        let windows = span_windows(framer, &records, self)?;
         let texts: Vec<Arc<str>> = records.iter().map(|r| joined(&r.question, Some(&r.context))).collect();
         let records: Vec<Arc<SpanRecord>> = records.into_iter().map(Arc::new).collect();
         let samples = windows.into_iter().map(|window| {
@@ -115,12 +133,11 @@ impl TaskKind for SpanConfig {
 
     fn validate(&self) -> Result<(), String> {
         self.head_config().validate().map_err(|e| e.to_string())?;
-        self.window().validate().map_err(|e| e.to_string())?;
-        self.answer().validate().map_err(|e| e.to_string())
+        self.check_windows().and_then(|()| self.check_answers()).map_err(|e| e.to_string())
     }
 
     fn trained(&self) -> HeadConfig {
-        let AnswerConfig { n_best, max_answer_length, null_score_diff_threshold } = AnswerConfig::default();
+        let Self { n_best, max_answer_length, null_score_diff_threshold, .. } = Self::default();
         HeadConfig::new(Self { n_best, max_answer_length, null_score_diff_threshold, ..self.clone() })
     }
 
@@ -183,7 +200,7 @@ impl TaskKind for SpanConfig {
     }
 
     fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
-        Box::new(score::SpanScore::new(self.answer()))
+        Box::new(score::SpanScore::new(self.clone()))
     }
 
     fn baseline(&self, trivial: TrivialBaseline, _: &[TextSample]) -> Option<BaselineAnswer> {
@@ -212,7 +229,7 @@ impl TaskKind for SpanConfig {
                 windows.push(WindowLogits { window: &sample.target.get::<SpanTarget>()?.window, start, end });
             }
         }
-        Ok(best_spans(&windows, text.context.unwrap_or_default(), &self.answer())?.text().to_owned())
+        Ok(best_span(&windows, text.context.unwrap_or_default(), self)?.to_owned())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Metrics of question answering.
 
-use super::{AnswerConfig, SpanWindow, WindowLogits, best_spans};
+use super::{SpanConfig, SpanWindow, WindowLogits, best_span};
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextError, TextSample};
 use std::sync::Arc;
 use undertone_data::records::SpanRecord;
@@ -27,7 +27,7 @@ pub struct SpanAnswer {
 /// Scores of questions; a question is scored once all of its windows have been added.
 #[derive(Clone, Debug)]
 pub(super) struct SpanScore {
-    config: AnswerConfig,
+    config: SpanConfig,
     questions: SampleScores<AnswerScore>,
     open: Option<Question>,
 }
@@ -44,7 +44,7 @@ struct Question {
 }
 
 impl SpanScore {
-    pub fn new(config: AnswerConfig) -> Self {
+    pub fn new(config: SpanConfig) -> Self {
         Self { config, questions: SampleScores::default(), open: None }
     }
 
@@ -58,7 +58,7 @@ impl SpanScore {
         let logits: Vec<WindowLogits> = logits.collect();
         let found = match text {
             Some(text) if windows.is_empty() => text,
-            _ => best_spans(&logits, &record.context, &self.config)?.text().to_owned(),
+            _ => best_span(&logits, &record.context, &self.config)?.to_owned(),
         };
         let golds: Vec<&str> = record.answers.iter().map(|answer| answer.text.as_str()).collect();
         let score = match self.config.null_score_diff_threshold {

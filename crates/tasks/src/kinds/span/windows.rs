@@ -1,42 +1,8 @@
-use serde::{Deserialize, Serialize};
 use tokenizers::{Encoding, TruncationDirection};
 use undertone_data::records::{Answer, SpanRecord};
 
+use super::SpanConfig;
 use crate::{Framer, TextError};
-
-/// Splitting of long contexts into windows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct WindowConfig {
-    /// Maximum number of tokens of a window, with the question and special tokens.
-    pub max_length: usize,
-    /// Number of context tokens that a window shares with the one before it, as in transformers (in BERT's own code it
-    /// is the distance between windows). An answer of at most one token more is whole in some window.
-    pub doc_stride: usize,
-}
-
-impl Default for WindowConfig {
-    /// Customary values for SQuAD.
-    fn default() -> Self {
-        Self { max_length: 384, doc_stride: 128 }
-    }
-}
-
-impl WindowConfig {
-    /// Checks the values as far as they do not depend on questions.
-    ///
-    /// # Errors
-    /// Names the invalid key.
-    pub fn validate(&self) -> Result<(), TextError> {
-        if self.doc_stride < self.max_length {
-            return Ok(());
-        }
-        let (stride, length) = (self.doc_stride, self.max_length);
-        let reason =
-            format!("`doc_stride` is {stride}: make it less than `max_length`, {length}, so that windows move on");
-        Err(TextError::Config { reason })
-    }
-}
 
 /// A question and a part of its context, as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,14 +23,17 @@ pub struct SpanWindow {
 
 /// Makes overlapping windows over the contexts of records, in their order; at least one per record.
 ///
+/// A window shares `doc_stride` tokens of the context with the one before it, as in transformers (in BERT's own code it
+/// is the distance between windows). An answer of at most one token more is whole in some window.
+///
 /// # Errors
 /// If a question leaves too little room for its context, naming the record, or if the tokenizer rejects a text.
 pub fn span_windows(
     framer: &Framer,
     records: &[SpanRecord],
-    config: &WindowConfig,
+    config: &SpanConfig,
 ) -> Result<Vec<SpanWindow>, TextError> {
-    config.validate()?;
+    config.check_windows()?;
     let questions = framer.encode(records.iter().map(|record| record.question.as_str()))?;
     let contexts = framer.encode(records.iter().map(|record| record.context.as_str()))?;
     let mut windows = Vec::new();
@@ -124,7 +93,7 @@ mod tests {
     }
 
     fn windows(record: SpanRecord, max_length: usize, doc_stride: usize) -> Result<Vec<SpanWindow>, String> {
-        let config = WindowConfig { max_length, doc_stride };
+        let config = SpanConfig { max_length, doc_stride, ..Default::default() };
         span_windows(&words(), &[record], &config).map_err(|error| error.to_string())
     }
 
@@ -178,7 +147,7 @@ mod tests {
     #[test]
     fn byte_level_offsets_leave_spaces_out_and_count_characters() {
         let record = record("be?", " be 🦁 be", Some(("🦁", 4)));
-        let window = span_windows(&bytes(), &[record], &WindowConfig::default()).unwrap().remove(0);
+        let window = span_windows(&bytes(), &[record], &SpanConfig::default()).unwrap().remove(0);
         let offsets: Vec<_> = window.offsets.iter().flatten().copied().collect();
         assert_eq!((offsets.first(), offsets.last()), (Some(&(1, 3)), Some(&(6, 8))));
         assert_eq!(window.end - window.start, 3, "the four bytes of a lion, without its space");
