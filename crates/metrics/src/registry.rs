@@ -35,9 +35,9 @@
 //! ```
 
 use crate::{Bleu, Direction, ErrorRate, Hallucination, Rouge, bleu, cer, rouge, wer};
-use std::any::TypeId;
 use std::fmt::Debug;
-use undertone_registry::{Kind, NameTaken, Registry};
+use undertone_registry::typed::Typed;
+use undertone_registry::{NameTaken, Registry};
 
 /// A metric over pairs of texts, summed over an evaluation set. Its default is the empty sum.
 pub trait TextMetric: Clone + Debug + Default + Send + Sync + 'static {
@@ -58,25 +58,12 @@ pub trait TextMetric: Clone + Debug + Default + Send + Sync + 'static {
 pub struct RegisteredMetric {
     name: &'static str,
     direction: Direction,
-    type_id: TypeId,
     start: fn() -> Box<dyn AnyTextMetric>,
 }
 
-impl Kind for RegisteredMetric {
-    fn name(&self) -> &str {
-        self.name
-    }
-}
-
-impl PartialEq for RegisteredMetric {
-    fn eq(&self, other: &Self) -> bool {
-        self.type_id == other.type_id
-    }
-}
-
 impl RegisteredMetric {
-    fn of<M: TextMetric>() -> Self {
-        Self { name: M::NAME, direction: M::DIRECTION, type_id: TypeId::of::<M>(), start: || Box::new(M::default()) }
+    fn of<M: TextMetric>() -> Typed<Self> {
+        Typed::new::<M>(M::NAME, Self { name: M::NAME, direction: M::DIRECTION, start: || Box::new(M::default()) })
     }
 
     /// Name in configurations and logs.
@@ -149,7 +136,7 @@ pub enum RegistryError {
     Taken(#[from] NameTaken),
 }
 
-static METRICS: Registry<RegisteredMetric> = Registry::new("metric", || {
+static METRICS: Registry<Typed<RegisteredMetric>> = Registry::new("metric", || {
     vec![
         RegisteredMetric::of::<CharacterErrors>(),
         RegisteredMetric::of::<WordErrors>(),
@@ -177,7 +164,7 @@ pub fn register<M: TextMetric>() -> Result<(), RegistryError> {
 
 /// Returns the text metric of that name, built in or registered.
 pub fn lookup(name: &str) -> Option<RegisteredMetric> {
-    METRICS.get(name).ok()
+    METRICS.get(name).ok().map(|metric| metric.with)
 }
 
 /// Names of all text metrics, for messages: built-in ones, then registered ones.
