@@ -1,34 +1,27 @@
 //! Precision, recall and F1 of named entities.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
 use thiserror::Error;
 
 use crate::Score;
 
-/// Counts of expected, found and correctly found entities, by type and summed over a corpus.
+/// Counts of expected, found and correctly found entities, of a sentence or summed over a corpus.
 ///
 /// An entity is found correctly if its type, its first and its last token agree. This is seqeval in its default mode,
 /// and thereby CoNLL's `conlleval`.
 ///
 /// ```
-/// # use undertone_metrics::{EntityScore, entities};
+/// # use undertone_metrics::{EntityCounts, entities};
 /// # fn main() -> Result<(), undertone_metrics::TagError> {
-/// let mut total = EntityScore::default();
+/// let mut total = EntityCounts::default();
 /// total += entities(&["B-PER", "I-PER", "O", "B-LOC"], &["B-PER", "I-PER", "O", "O"])?;
 /// total += entities(&["O", "B-LOC"], &["O", "I-LOC"])?;
-/// assert_eq!(total.micro().map(|score| (score.precision, score.recall)), Some((1.0, 2.0 / 3.0)));
+/// assert_eq!((total.score().precision, total.score().recall), (1.0, 2.0 / 3.0));
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EntityScore {
-    /// Counts of each type that occurs.
-    pub types: BTreeMap<String, EntityCounts>,
-}
-
-/// Counts of the entities of one type, or of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntityCounts {
     /// Number of predicted entities that the references also contain.
@@ -62,51 +55,13 @@ pub enum TagError {
 ///
 /// # Errors
 /// If the sides differ in length, or a tag is not a BIO tag.
-pub fn entities<R: AsRef<str>, P: AsRef<str>>(reference: &[R], prediction: &[P]) -> Result<EntityScore, TagError> {
+pub fn entities<R: AsRef<str>, P: AsRef<str>>(reference: &[R], prediction: &[P]) -> Result<EntityCounts, TagError> {
     if reference.len() != prediction.len() {
         return Err(TagError::Length { reference: reference.len(), prediction: prediction.len() });
     }
     let (expected, found) = (spans(reference)?, spans(prediction)?);
-    let mut score = EntityScore::default();
-    for span in &expected {
-        let counts = score.counts_mut(span.kind);
-        counts.expected += 1;
-        counts.correct += usize::from(found.contains(span));
-    }
-    for span in &found {
-        score.counts_mut(span.kind).found += 1;
-    }
-    Ok(score)
-}
-
-impl EntityScore {
-    /// Counts of all types together.
-    pub fn total(&self) -> EntityCounts {
-        self.types.values().copied().sum()
-    }
-
-    /// Score over the entities of all types; `None` if no entity is expected or found.
-    pub fn micro(&self) -> Option<Score> {
-        let total = self.total();
-        (total.expected + total.found > 0).then(|| total.score())
-    }
-
-    /// Score of each type that occurs, in the order of their names.
-    pub fn by_type(&self) -> impl Iterator<Item = (&str, Score)> {
-        self.types.iter().map(|(name, counts)| (name.as_str(), counts.score()))
-    }
-
-    fn counts_mut(&mut self, kind: &str) -> &mut EntityCounts {
-        self.types.entry(kind.to_owned()).or_default()
-    }
-}
-
-impl AddAssign for EntityScore {
-    fn add_assign(&mut self, other: Self) {
-        for (kind, counts) in other.types {
-            *self.types.entry(kind).or_default() += counts;
-        }
-    }
+    let correct = expected.intersection(&found).count();
+    Ok(EntityCounts { correct, expected: expected.len(), found: found.len() })
 }
 
 impl EntityCounts {
@@ -175,6 +130,7 @@ fn parse(tag: &str) -> Result<Tag<'_>, TagError> {
 mod tests {
     use proptest::prelude::*;
     use serde::Deserialize;
+    use std::collections::BTreeMap;
 
     use super::*;
 
@@ -199,6 +155,12 @@ mod tests {
         line.split_whitespace().collect()
     }
 
+    /// The tags of a line, with those of other types outside.
+    fn only<'t>(kind: &str, line: &'t str) -> Vec<&'t str> {
+        let is_own = |tag: &str| matches!(parse(tag), Ok(Tag::Begin(own) | Tag::Inside(own)) if own == kind);
+        tags(line).into_iter().map(|tag| if is_own(tag) { tag } else { "O" }).collect()
+    }
+
     fn assert_figures(score: Score, figures: Figures, culprit: &str) {
         for (ours, theirs) in [(score.precision, figures.0), (score.recall, figures.1), (score.f1, figures.2)] {
             assert!((ours - theirs).abs() < 1e-12, "{culprit}: {score:?}, expected {figures:?}");
@@ -209,23 +171,24 @@ mod tests {
     fn scores_are_those_of_seqeval() {
         let fixture: Fixture = serde_json::from_str(include_str!("../tests/fixtures/entities.json")).unwrap();
         assert!(fixture.sentences.len() > 50);
-        let mut total = EntityScore::default();
+        let mut total = EntityCounts::default();
         for Sentence { reference, prediction, score } in &fixture.sentences {
             let ours = entities(&tags(reference), &tags(prediction)).unwrap();
-            assert_figures(ours.micro().unwrap_or_default(), *score, &format!("{reference:?} {prediction:?}"));
+            assert_figures(ours.score(), *score, &format!("{reference:?} {prediction:?}"));
             total += ours;
         }
-        assert_figures(total.micro().unwrap(), fixture.corpus, "corpus");
-        assert_eq!(total.types.len(), fixture.types.len());
-        for (kind, score) in total.by_type() {
-            assert_figures(score, fixture.types[kind], kind);
+        assert_figures(total.score(), fixture.corpus, "corpus");
+        for (kind, figures) in &fixture.types {
+            let of = |s: &Sentence| entities(&only(kind, &s.reference), &only(kind, &s.prediction)).unwrap();
+            let counts: EntityCounts = fixture.sentences.iter().map(of).sum();
+            assert_figures(counts.score(), *figures, kind);
         }
     }
 
     #[test]
-    fn no_entity_has_no_score() {
-        assert_eq!(entities(&["O", "O"], &["O", "O"]).unwrap().micro(), None);
-        assert_eq!(entities(&["O"], &["I-X"]).unwrap().micro(), Some(Score::default()));
+    fn entities_are_counted_on_both_sides() {
+        assert_eq!(entities(&["O", "O"], &["O", "O"]).unwrap(), EntityCounts::default());
+        assert_eq!(entities(&["O"], &["I-X"]).unwrap(), EntityCounts { found: 1, ..Default::default() });
     }
 
     #[test]
@@ -244,10 +207,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_tagging_scores_1_against_itself(tags in sentence()) {
-            let score = entities(&tags, &tags).unwrap().micro();
-            prop_assert_eq!(score.is_some(), tags.iter().any(|tag| *tag != "O"));
-            if let Some(score) = score {
-                prop_assert_eq!(score, Score { precision: 1.0, recall: 1.0, f1: 1.0 });
+            let counts = entities(&tags, &tags).unwrap();
+            prop_assert_eq!(counts.found > 0, tags.iter().any(|tag| *tag != "O"));
+            if counts.found > 0 {
+                prop_assert_eq!(counts.score(), Score { precision: 1.0, recall: 1.0, f1: 1.0 });
             }
         }
 
@@ -258,9 +221,8 @@ mod tests {
                 (a[..length].to_vec(), b[..length].to_vec())
             };
             let pairs: Vec<_> = pairs.iter().map(cut).collect();
-            let forth: EntityScore = pairs.iter().map(|(a, b)| entities(a, b).unwrap()).sum();
-            let back: EntityScore = pairs.iter().rev().map(|(a, b)| entities(b, a).unwrap()).sum();
-            let (forth, back) = (forth.total(), back.total());
+            let forth: EntityCounts = pairs.iter().map(|(a, b)| entities(a, b).unwrap()).sum();
+            let back: EntityCounts = pairs.iter().rev().map(|(a, b)| entities(b, a).unwrap()).sum();
             prop_assert_eq!((forth.correct, forth.expected, forth.found), (back.correct, back.found, back.expected));
             prop_assert!(forth.correct <= forth.expected.min(forth.found));
         }

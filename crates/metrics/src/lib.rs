@@ -45,7 +45,7 @@ pub use bleu::{Bleu, bleu};
 pub use classification::ConfusionMatrix;
 pub use difference::{Difference, paired_bootstrap};
 pub use direction::Direction;
-pub use entities::{EntityCounts, EntityScore, TagError, entities};
+pub use entities::{EntityCounts, TagError, entities};
 pub use error_rate::{Edits, ErrorRate, cer, wer};
 pub use hallucination::Hallucination;
 pub use interval::{Interval, SampleScores, bootstrap};
@@ -74,4 +74,4 @@ macro_rules! sums {
     )*};
 }
 
-sums!(AnswerScore, Bleu, EntityCounts, EntityScore, Rouge);
+sums!(AnswerScore, Bleu, EntityCounts, Rouge);

@@ -212,7 +212,7 @@ impl TaskScore for TagScore {
         let read = target.word_tags(answer, outside(&self.names))?;
         let named = |tags: &[usize]| tags.iter().map(|tag| self.names[*tag].as_str()).collect::<Vec<_>>();
         let (expected, found) = (named(&target.tags), named(&read));
-        self.found.add(entities(&expected, &found)?.total());
+        self.found.add(entities(&expected, &found)?);
         Ok(Some(ScoredText { name: sample.name.clone(), reference: expected.join(" "), hypothesis: found.join(" ") }))
     }
 
