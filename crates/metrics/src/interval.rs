@@ -24,13 +24,13 @@ pub struct Interval {
 /// Scores of single samples, with their sum.
 ///
 /// ```
-/// use undertone_metrics::{ErrorRate, SampleScores, wer};
+/// use undertone_metrics::{SampleScores, bootstrap, wer};
 ///
 /// let mut scores = SampleScores::default();
 /// scores.add(wer("the cat sat", "the cat sat"));
 /// scores.add(wer("on the mat", "on mat"));
 /// assert_eq!(scores.sum().rate(), Some(1.0 / 6.0));
-/// let interval = scores.interval(ErrorRate::rate).expect("two samples");
+/// let interval = bootstrap(scores.len(), |drawn| scores.sum_of(drawn).rate()).expect("two samples");
 /// assert_eq!((interval.low, interval.high), (0.0, 1.0 / 3.0));
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -73,17 +73,11 @@ impl<T: Clone + Default + AddAssign> SampleScores<T> {
         samples.for_each(|index| sum += self.samples[index].clone());
         sum
     }
-
-    /// Confidence interval of `metric`, a value of the score of all samples. `None` with fewer than two samples, or if
-    /// the metric has no value. The same samples in the same order give the same interval.
-    pub fn interval(&self, metric: impl Fn(&T) -> Option<f64>) -> Option<Interval> {
-        metric(&self.sum)?;
-        bootstrap(self.samples.len(), |drawn| metric(&self.sum_of(drawn)))
-    }
 }
 
 /// Confidence interval of a metric over `samples` samples. `metric` is given the indices of the samples of a corpus;
-/// corpora without a value are left out. `None` with fewer than two samples.
+/// corpora without a value are left out. `None` with fewer than two samples, or if no corpus has a value. The same
+/// samples in the same order give the same interval.
 pub fn bootstrap(samples: usize, metric: impl Fn(&mut dyn Iterator<Item = usize>) -> Option<f64>) -> Option<Interval> {
     if samples < 2 {
         return None;
@@ -140,11 +134,15 @@ mod tests {
         scores
     }
 
+    fn interval(scores: &SampleScores<ErrorRate>) -> Option<Interval> {
+        bootstrap(scores.len(), |drawn| scores.sum_of(drawn).rate())
+    }
+
     /// The error of a mean of independent samples is known: `sqrt(p (1 - p) / n)` for a share.
     #[test]
     fn the_interval_of_a_share_is_that_of_the_normal_distribution() {
         let scores = scores((0..400).map(|i| (usize::from(i % 5 == 0), 1)));
-        let interval = scores.interval(ErrorRate::rate).expect("an interval");
+        let interval = interval(&scores).expect("an interval");
         let half = 1.96 * (0.2f64 * 0.8 / 400.0).sqrt();
         assert!((interval.low - (0.2 - half)).abs() < 0.006, "{interval:?}");
         assert!((interval.high - (0.2 + half)).abs() < 0.006, "{interval:?}");
@@ -152,10 +150,8 @@ mod tests {
 
     #[test]
     fn one_sample_or_no_value_gives_no_interval() {
-        assert_eq!(scores([(1, 2)]).interval(ErrorRate::rate), None);
-        assert_eq!(scores([(0, 0), (0, 0)]).interval(ErrorRate::rate), None);
-        let equal = scores([(1, 2), (1, 2)]).interval(ErrorRate::rate);
-        assert_eq!(equal, Some(Interval { low: 0.5, high: 0.5 }));
+        assert_eq!((interval(&scores([(1, 2)])), interval(&scores([(0, 0), (0, 0)]))), (None, None));
+        assert_eq!(interval(&scores([(1, 2), (1, 2)])), Some(Interval { low: 0.5, high: 0.5 }));
     }
 
     #[test]
@@ -175,7 +171,7 @@ mod tests {
             let rates: Vec<f64> = samples.iter().filter_map(ErrorRate::rate).collect();
             let mut scores = SampleScores::default();
             samples.into_iter().for_each(|sample| scores.add(sample));
-            let Interval { low, high } = scores.interval(ErrorRate::rate).expect("an interval");
+            let Interval { low, high } = interval(&scores).expect("an interval");
             let (least, most) = rates.iter().fold((f64::MAX, 0.0), |(a, b), rate| (rate.min(a), rate.max(b)));
             prop_assert!(least <= low && low <= high && high <= most, "{low} to {high} of {rates:?}");
         }

@@ -1,9 +1,10 @@
 //! Score of a task over an evaluation set.
 
-use crate::{Answer, BoxError, HeadConfig, ScoredText, TaskScore, TextSample};
-use undertone_metrics::{Direction, ErrorRate, Interval, bootstrap};
+use crate::{HeadConfig, TaskScore};
+use std::ops::{Deref, DerefMut};
+use undertone_metrics::Direction;
 
-/// Metrics of one task over an evaluation set.
+/// Metrics of one task over an evaluation set: the [`TaskScore`] of its kind, with values where that may have none.
 #[derive(Debug)]
 pub struct Score {
     head: HeadConfig,
@@ -16,47 +17,9 @@ impl Score {
         Self { head: head.clone(), score: head.score(metrics) }
     }
 
-    /// As [`TaskScore::add`].
-    ///
-    /// # Errors
-    /// When the sample is of another kind.
-    pub fn add(&mut self, sample: &TextSample, answer: Option<&Answer>) -> Result<Option<ScoredText>, BoxError> {
-        self.score.add(sample, answer)
-    }
-
-    /// As [`TaskScore::finish`].
-    ///
-    /// # Errors
-    /// As for [`add`](Self::add).
-    pub fn finish(&mut self) -> Result<Option<ScoredText>, BoxError> {
-        self.score.finish()
-    }
-
     /// Value of a metric; NaN if there is none.
     pub fn metric(&self, name: &str) -> f64 {
         self.score.metric(name).unwrap_or(f64::NAN)
-    }
-
-    /// As [`TaskScore::samples`].
-    pub fn samples(&self) -> usize {
-        self.score.samples()
-    }
-
-    /// As [`TaskScore::metric_of`].
-    pub fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
-        self.score.metric_of(name, samples)
-    }
-
-    /// As [`TaskScore::errors`].
-    pub fn errors(&self, name: &str) -> Option<ErrorRate> {
-        self.score.errors(name)
-    }
-
-    /// Confidence interval of a metric; `None` if it has no value, there are fewer than two samples, or its kind of task
-    /// cannot score some samples by themselves.
-    pub fn interval(&self, name: &str) -> Option<Interval> {
-        self.score.metric(name)?;
-        bootstrap(self.samples(), |drawn| self.metric_of(name, drawn))
     }
 
     /// Returns the metric as an error, where lower is better. A metric of unknown direction gives NaN, so it selects no
@@ -71,5 +34,19 @@ impl Score {
             Some(Direction::Higher) => 1.0 - value,
             None => f64::NAN,
         }
+    }
+}
+
+impl Deref for Score {
+    type Target = dyn TaskScore;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.score
+    }
+}
+
+impl DerefMut for Score {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.score
     }
 }
