@@ -19,18 +19,6 @@ pub struct Seq2SeqFeatures {
     pub target_cut: usize,
 }
 
-impl Seq2SeqFeatures {
-    /// Input of the decoder.
-    pub fn decoder_inputs(&self) -> &[u32] {
-        &self.target[..self.target.len() - 1]
-    }
-
-    /// Label at each position of the decoder's input.
-    pub fn labels(&self) -> &[u32] {
-        &self.target[1..]
-    }
-}
-
 /// Tokenizes sources and targets into rows of at most `max_source` and `max_target` tokens, special ones included.
 ///
 /// # Errors
@@ -69,12 +57,12 @@ mod tests {
     use undertone_testing::shared;
 
     #[test]
-    fn the_decoder_reads_from_the_start_and_says_until_the_end() {
+    fn a_target_is_between_the_start_and_the_end() {
         let row = seq2seq_features(&words(), &[("what", "a lion")], 8, 8).unwrap().remove(0);
-        assert_eq!((row.source.clone(), row.source_type_ids.clone()), (vec![2, 4, 3], vec![0; 3]));
-        assert_eq!((row.decoder_inputs(), row.labels()), (&[2, 6, 7][..], &[6, 7, 3][..]));
+        assert_eq!((row.source, row.source_type_ids), (vec![2, 4, 3], vec![0; 3]));
+        assert_eq!(row.target, [2, 6, 7, 3]);
         let row = seq2seq_features(&words(), &[("", "")], 8, 8).unwrap().remove(0);
-        assert_eq!((row.source.clone(), row.decoder_inputs(), row.labels()), (vec![2, 3], &[2][..], &[3][..]));
+        assert_eq!((row.source, row.target), (vec![2, 3], vec![2, 3]));
     }
 
     #[test]
