@@ -85,11 +85,8 @@ impl AdapterBank for Ia3Bank {
     }
 
     fn merged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights> {
-        Some(rescaled(weight, bias, self.vector(adapter)?))
-    }
-
-    fn unmerged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights> {
-        Some(rescaled(weight, bias, self.vector(adapter)?.recip()))
+        let vector = self.vector(adapter)?;
+        Some((weight * vector.clone().transpose(), bias.map(|bias| bias * vector.squeeze_dim::<1>(0))))
     }
 
     fn tensors(&self, adapter: usize) -> Vec<(&'static str, HostTensor)> {
@@ -107,7 +104,3 @@ impl AdapterBank for Ia3Bank {
 
 /// Name and shape, `[out, 1]`, are PEFT's.
 const VECTOR: &str = "ia3_l";
-
-fn rescaled(weight: Tensor<2>, bias: Option<Tensor<1>>, vector: Tensor<2>) -> MapWeights {
-    (weight * vector.clone().transpose(), bias.map(|bias| bias * vector.squeeze_dim::<1>(0)))
-}

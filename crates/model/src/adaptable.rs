@@ -1,9 +1,9 @@
 //! Linear maps of a model that adapters can be added to.
 
-use crate::adapters::{AdapterBank, AdapterConfig, MapWeights, changed};
+use crate::adapters::{AdapterConfig, changed};
 use crate::frozen_dtype::widened;
 use crate::layers::Linear;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use std::collections::BTreeMap;
 use undertone_store::{HostTensor, StoreError, set_trainable};
 
@@ -102,12 +102,14 @@ pub fn set_adapters_trainable(model: &mut (impl Adaptable + ?Sized), trainable: 
 /// Folds an adapter into the weights that it targets. The model without gates then computes the same as before with
 /// that gate at 1. Weights that are held in half precision are in f32 afterwards.
 pub fn merge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
-    replace_weights(model, |bank, weight, bias| bank.merged(adapter, weight, bias));
-}
-
-/// Takes a merged adapter out of the weights again.
-pub fn unmerge(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
-    replace_weights(model, |bank, weight, bias| bank.unmerged(adapter, weight, bias));
+    for (_, linear) in model.linears() {
+        let Some(bank) = &linear.adapters else { continue };
+        let (weight, bias) =
+            (widened(linear.weight.val().detach()), linear.bias.as_ref().map(|bias| bias.val().detach()));
+        let Some((weight, bias)) = bank.merged(adapter, weight, bias) else { continue };
+        linear.weight = changed(&linear.weight, |_| weight.detach());
+        linear.bias = linear.bias.as_ref().zip(bias).map(|(old, bias)| changed(old, |_| bias.detach()));
+    }
 }
 
 /// Merges an adapter ([`merge`]) and removes all adapters from the model, as PEFT's method of that name does.
@@ -119,20 +121,6 @@ pub fn merge_and_unload(model: &mut (impl Adaptable + ?Sized), adapter: usize) {
 /// Removes all adapters from the model.
 pub(crate) fn unload(model: &mut (impl Adaptable + ?Sized)) {
     model.linears().into_iter().for_each(|(_, linear)| linear.adapters = None);
-}
-
-fn replace_weights(
-    model: &mut (impl Adaptable + ?Sized),
-    change: impl Fn(&dyn AdapterBank, Tensor<2>, Option<Tensor<1>>) -> Option<MapWeights>,
-) {
-    for (_, linear) in model.linears() {
-        let Some(bank) = &linear.adapters else { continue };
-        let (weight, bias) =
-            (widened(linear.weight.val().detach()), linear.bias.as_ref().map(|bias| bias.val().detach()));
-        let Some((weight, bias)) = change(&**bank, weight, bias) else { continue };
-        linear.weight = changed(&linear.weight, |_| weight.detach());
-        linear.bias = linear.bias.as_ref().zip(bias).map(|(old, bias)| changed(old, |_| bias.detach()));
-    }
 }
 
 /// Returns an adapter's tensors by the path of their linear map, such as `encoder.layers.0.self_attn.q_proj`, each with

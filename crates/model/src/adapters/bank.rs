@@ -37,9 +37,6 @@ pub trait AdapterBank: DynModule<AdapterBanks> + Sync {
     /// adapter at gate 1; `None` if the adapter does not target the map. A map without a bias stays without one.
     fn merged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights>;
 
-    /// Returns weight and bias as they were before [`merged`](Self::merged), up to rounding.
-    fn unmerged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights>;
-
     /// Returns an adapter's tensors by their names in a file, such as `lora_A.weight`; none if it does not target the
     /// map.
     fn tensors(&self, adapter: usize) -> Vec<(&'static str, HostTensor)>;

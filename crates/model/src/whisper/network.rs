@@ -95,7 +95,7 @@ impl Adaptable for Whisper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adaptable::{adapt, merge, unmerge};
+    use crate::adaptable::{adapt, merge};
     use crate::adapters::Gates;
     use crate::adapters::lora::{LoraBank, LoraConfig};
     use crate::testing::values;
@@ -140,11 +140,9 @@ mod tests {
         let ids = Tensor::<2, Int>::from_ints([[1, 2]], &device);
         let (frozen, expected) = (model.forward(mel.clone(), ids.clone()), gated(&model, 1, mel.clone(), ids.clone()));
         merge(&mut model, 1);
-        let merged = values(model.forward(mel.clone(), ids.clone()));
+        let merged = values(model.forward(mel, ids));
         assert!(merged.iter().zip(values(expected)).all(|(a, b)| (a - b).abs() < 1e-3));
-        assert!(merged.iter().zip(values(frozen.clone())).any(|(a, b)| (a - b).abs() > 0.1), "it changes something");
-        unmerge(&mut model, 1);
-        assert!(values(model.forward(mel, ids)).iter().zip(values(frozen)).all(|(a, b)| (a - b).abs() < 1e-3));
+        assert!(merged.iter().zip(values(frozen)).any(|(a, b)| (a - b).abs() > 0.1), "it changes something");
     }
 
     #[test]

@@ -81,10 +81,6 @@ impl AdapterBank for LoraBank {
         Some((weight + self.delta(adapter)?, bias))
     }
 
-    fn unmerged(&self, adapter: usize, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Option<MapWeights> {
-        Some((weight - self.delta(adapter)?, bias))
-    }
-
     fn tensors(&self, adapter: usize) -> Vec<(&'static str, HostTensor)> {
         let matrices = self.adapter(adapter).map(|(a, b)| [(LORA_A, a.into()), (LORA_B, b.into())]);
         matrices.into_iter().flatten().collect()
