@@ -2,17 +2,7 @@
 
 use flate2::read::GzDecoder;
 use std::io::Read;
-use undertone_model::whisper::{GenerationConfig, TokenizerError, WhisperTokenizer};
-
-/// Languages in the order of their tokens. Cantonese is new in large-v3.
-#[rustfmt::skip]
-const LANGUAGES: [&str; 100] = [
-    "en", "zh", "de", "es", "ru", "ko", "fr", "ja", "pt", "tr", "pl", "ca", "nl", "ar", "sv", "it", "id", "hi", "fi", "vi",
-    "he", "uk", "el", "ms", "cs", "ro", "da", "hu", "ta", "no", "th", "ur", "hr", "bg", "lt", "la", "mi", "ml", "cy", "sk",
-    "te", "fa", "lv", "bn", "sr", "az", "sl", "kn", "et", "mk", "br", "eu", "is", "hy", "ne", "mn", "bs", "kk", "sq", "sw",
-    "gl", "mr", "pa", "si", "km", "sn", "yo", "so", "af", "oc", "ka", "be", "tg", "sd", "gu", "am", "yi", "lo", "uz", "fo",
-    "ht", "ps", "tk", "nn", "mt", "sa", "lb", "my", "bo", "tl", "mg", "as", "tt", "haw", "ln", "ha", "ba", "jw", "su", "yue",
-];
+use undertone_model::whisper::{GenerationConfig, TokenizerError, WhisperTokenizer, language_codes};
 
 /// Number of time tokens: from 0 to 30 s in steps of 20 ms.
 const TIMES: usize = 1501;
@@ -78,7 +68,7 @@ pub(crate) fn of_tokens(tokens: &[Vec<u8>], size: usize) -> Result<WhisperTokeni
         .ok_or_else(|| format!("its vocabulary has {size} tokens, and {sizes}: give a Hugging Face folder"))?;
     let tokens =
         tokens.get(..ordinary).ok_or_else(|| format!("it has only {} of {ordinary} ordinary tokens", tokens.len()))?;
-    WhisperTokenizer::of_ranks(tokens, &LANGUAGES[..languages], TIMES).map_err(|e: TokenizerError| e.to_string())
+    WhisperTokenizer::of_ranks(tokens, &language_codes()[..languages], TIMES).map_err(|e: TokenizerError| e.to_string())
 }
 
 /// Returns the settings that OpenAI's program decodes with: without symbols that stand for no speech, and not beginning with

@@ -34,7 +34,7 @@ pub use folder::PretrainedWhisper;
 pub use generate::{GenerateOptions, Generated, NoSpeech, TimestampRules};
 pub use generation_config::GenerationConfig;
 pub use growth::GrowthError;
-pub use language::language_code;
+pub use language::{language_code, language_codes};
 pub use network::Whisper;
 pub use options::{EncoderBlock, PositionEmbeddings};
 pub use tokenizer::{TokenizerError, WhisperTokenizer};
