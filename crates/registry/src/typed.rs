@@ -82,6 +82,63 @@ impl<C: Clone> Registry<ConfigType<C>> {
     }
 }
 
+/// Implements what a configuration of any kind has in common with others: `$config` holds an `Arc<dyn $kind>`, and the
+/// registry `$kinds` has the [types](ConfigType) that it may be. It dereferences to its kind, is read and written with the
+/// kind's name as `type`, and has the schema `$schema` of that name. `$name` reads the value of `type`, as in
+/// [`Registry::read`]. The kind has methods `name` and `is_equal`.
+#[macro_export]
+macro_rules! typed_config {
+    ($config:ident, $kind:ident, $kinds:ident, $schema:literal, $name:expr) => {
+        impl<K: $kind> From<K> for $config {
+            fn from(kind: K) -> Self {
+                Self(std::sync::Arc::new(kind))
+            }
+        }
+
+        impl std::ops::Deref for $config {
+            type Target = dyn $kind;
+
+            fn deref(&self) -> &Self::Target {
+                &*self.0
+            }
+        }
+
+        impl PartialEq for $config {
+            fn eq(&self, other: &Self) -> bool {
+                self.0.is_equal(&*other.0)
+            }
+        }
+
+        impl std::fmt::Debug for $config {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl serde::Serialize for $config {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $crate::typed::write(self.name(), &*self.0, serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $config {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $kinds.read(deserializer, $name)
+            }
+        }
+
+        impl schemars::JsonSchema for $config {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $schema.into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $kinds.schema(generator)
+            }
+        }
+    };
+}
+
 /// Writes a configuration: its name as `type`, then its own keys.
 ///
 /// # Errors

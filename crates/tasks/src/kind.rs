@@ -6,16 +6,14 @@ use crate::{
 };
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Formatter};
-use std::ops::Deref;
+use std::fmt::Debug;
 use std::sync::Arc;
 use undertone_data::records::{Origin, RecordsConfig, RecordsError};
 use undertone_metrics::{Direction, direction_of};
 use undertone_model::layers::Embedding;
-use undertone_registry::typed;
 
 /// A configured kind of task: the configuration in a task's `head: {type: …}`, with all functions that depend on it.
 ///
@@ -267,7 +265,7 @@ impl<K: TaskKind + Clone + PartialEq + Serialize> KindConfig for K {
 /// Configuration of a task's head, such as `head: {type: classify, labels: [negative, positive]}`: a [`TaskKind`] of
 /// the type that is registered under the name.
 #[derive(Clone)]
-pub struct HeadConfig(Arc<dyn TaskKind>);
+pub struct HeadConfig(pub(crate) Arc<dyn TaskKind>);
 
 impl HeadConfig {
     /// Creates a head configuration from a kind in code.
@@ -302,39 +300,6 @@ impl HeadConfig {
             ));
         }
         Ok(())
-    }
-}
-
-impl<K: TaskKind> From<K> for HeadConfig {
-    fn from(kind: K) -> Self {
-        Self::new(kind)
-    }
-}
-
-impl Deref for HeadConfig {
-    type Target = dyn TaskKind;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl PartialEq for HeadConfig {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.is_equal(&*other.0)
-    }
-}
-
-impl Debug for HeadConfig {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Serialize for HeadConfig {
-    /// Writes the name as `type`, then the kind's own keys.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        typed::write(self.name(), &*self.0, serializer)
     }
 }
 

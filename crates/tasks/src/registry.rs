@@ -2,12 +2,9 @@
 
 use crate::kinds::{classify::ClassifyConfig, seq2seq::Seq2seqConfig, span::SpanConfig, tag::TagConfig};
 use crate::{HeadConfig, TaskKind};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
-use std::borrow::Cow;
 use undertone_registry::typed::ConfigType;
-use undertone_registry::{NameTaken, Registry};
+use undertone_registry::{NameTaken, Registry, typed_config};
 
 /// Registers a kind under its name: from then on, `head: {type: name, …}` is parsed as this kind. Registering a kind
 /// again has no effect.
@@ -31,26 +28,11 @@ fn kind<K: TaskKind + DeserializeOwned + Default>() -> ConfigType<HeadConfig> {
     ConfigType::of::<K>(K::default().name(), K::schema)
 }
 
+typed_config!(HeadConfig, TaskKind, KINDS, "Head", |name| String::deserialize(name).map_err(|error| error.to_string()));
+
 impl Default for HeadConfig {
     fn default() -> Self {
         Self::new(Seq2seqConfig::default())
-    }
-}
-
-impl JsonSchema for HeadConfig {
-    fn schema_name() -> Cow<'static, str> {
-        "Head".into()
-    }
-
-    /// One of the kinds that are registered, by its `type`.
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        KINDS.schema(generator)
-    }
-}
-
-impl<'de> Deserialize<'de> for HeadConfig {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        KINDS.read(deserializer, |name| String::deserialize(name).map_err(|error| error.to_string()))
     }
 }
 

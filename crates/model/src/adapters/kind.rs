@@ -4,13 +4,11 @@ use super::{AdapterBank, BoxedAdapterBank};
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::any::Any;
-use std::fmt::{Debug, Formatter};
-use std::ops::Deref;
+use std::fmt::Debug;
 use std::sync::Arc;
-use undertone_registry::typed;
 
 /// Type of adapter: the configuration in `adapter: {type: …}`.
 ///
@@ -119,44 +117,11 @@ impl<K: AdapterKind + Clone + PartialEq + Serialize> AdapterKindConfig for K {
 /// Configuration of an adapter, such as `adapter: {type: lora, r: 8}`: an [`AdapterKind`] of the type that is
 /// registered under the name.
 #[derive(Clone)]
-pub struct AdapterConfig(Arc<dyn AdapterKind>);
+pub struct AdapterConfig(pub(super) Arc<dyn AdapterKind>);
 
 impl AdapterConfig {
     /// Returns the configuration, if it is of this type.
     pub fn downcast_ref<K: AdapterKind>(&self) -> Option<&K> {
         (&*self.0 as &dyn Any).downcast_ref()
-    }
-}
-
-impl<K: AdapterKind> From<K> for AdapterConfig {
-    fn from(kind: K) -> Self {
-        Self(Arc::new(kind))
-    }
-}
-
-impl Deref for AdapterConfig {
-    type Target = dyn AdapterKind;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl PartialEq for AdapterConfig {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.is_equal(&*other.0)
-    }
-}
-
-impl Debug for AdapterConfig {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Serialize for AdapterConfig {
-    /// Writes the name as `type`, then the type's own keys.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        typed::write(self.name(), &*self.0, serializer)
     }
 }

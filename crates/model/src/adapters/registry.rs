@@ -2,13 +2,10 @@
 
 use super::lora::LoraConfig;
 use super::{AdapterConfig, AdapterKind};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use std::borrow::Cow;
 use undertone_registry::typed::ConfigType;
-use undertone_registry::{NameTaken, Registry};
+use undertone_registry::{NameTaken, Registry, typed_config};
 
 /// Registers a type of adapter under its name: from then on, `adapter: {type: name, …}` is parsed as this type.
 /// Registering a type again has no effect.
@@ -26,29 +23,14 @@ fn config_type<K: AdapterKind + DeserializeOwned + Default>() -> ConfigType<Adap
     ConfigType::of::<K>(K::default().name(), K::schema)
 }
 
+typed_config!(AdapterConfig, AdapterKind, TYPES, "Adapter", |name| match name {
+    Value::String(name) => Ok(name),
+    other => Err(format!("`type` is {other}: it names a type of adapter")),
+});
+
 impl Default for AdapterConfig {
     fn default() -> Self {
         LoraConfig::default().into()
-    }
-}
-
-impl JsonSchema for AdapterConfig {
-    fn schema_name() -> Cow<'static, str> {
-        "Adapter".into()
-    }
-
-    /// One of the types that are registered, by its `type`.
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        TYPES.schema(generator)
-    }
-}
-
-impl<'de> Deserialize<'de> for AdapterConfig {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        TYPES.read(deserializer, |name| match name {
-            Value::String(name) => Ok(name),
-            other => Err(format!("`type` is {other}: it names a type of adapter")),
-        })
     }
 }
 
