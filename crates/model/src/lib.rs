@@ -23,6 +23,7 @@ pub mod adapters;
 pub mod backbone;
 pub mod boxed;
 mod checkpointing;
+mod config_error;
 mod flops;
 mod folder;
 pub mod frozen;

@@ -1,5 +1,8 @@
 //! Dimensions of a text encoder, under Hugging Face's names.
 
+pub use crate::config_error::ConfigError as TextConfigError;
+
+use crate::config_error::{invalid, read_known};
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
 use crate::shapes::{Asked, linear, norm};
 use serde::{Deserialize, Serialize};
@@ -98,32 +101,6 @@ impl Default for TextEncoderConfig {
     }
 }
 
-/// Reason why a configuration does not describe a text encoder.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum TextConfigError {
-    /// A value is outside the range that the architecture allows.
-    #[error("`{key}` is {value}: {rule}")]
-    Value {
-        /// Key of the value.
-        key: &'static str,
-        /// Invalid value.
-        value: String,
-        /// Requirement on the value.
-        rule: String,
-    },
-    /// More parameters than may be initialised.
-    #[error(
-        "it describes a model of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make it narrower, or with fewer layers"
-    )]
-    TooLarge {
-        /// Number of parameters.
-        parameters: u128,
-    },
-    /// A `config.json` of another architecture.
-    #[error("{0}")]
-    Foreign(String),
-}
-
 impl TextEncoderConfig {
     /// Checks that the dimensions fit together.
     ///
@@ -187,7 +164,7 @@ impl TextEncoderConfig {
     pub(super) fn check_new(&self) -> Result<(), TextConfigError> {
         let parameters = self.parameters();
         match parameters > u128::from(MOST_NEW_PARAMETERS) {
-            true => Err(TextConfigError::TooLarge { parameters }),
+            true => Err(TextConfigError::TooLarge { parameters, fewer: "layers" }),
             false => Ok(()),
         }
     }
@@ -236,22 +213,9 @@ impl TextEncoderConfig {
     /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
     pub fn from_hf(json: &Map<String, Value>) -> Result<Self, TextConfigError> {
         refuse_what_is_not_there(json)?;
-        let Ok(Value::Object(defaults)) = serde_json::to_value(Self::default()) else {
-            return Err(TextConfigError::Foreign("the default configuration is no JSON object".into()));
-        };
-        let known: Map<String, Value> = json
-            .iter()
-            .filter(|(key, value)| defaults.contains_key(*key) && !value.is_null())
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect();
         let required = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
-        if let Some(missing) = required.into_iter().find(|key| !known.contains_key(*key)) {
-            return Err(TextConfigError::Foreign(format!("`{missing}` is missing")));
-        }
-        let padded = known.contains_key("pad_token_id");
-        let mut config: Self =
-            serde_json::from_value(Value::Object(known)).map_err(|e| TextConfigError::Foreign(e.to_string()))?;
-        if !padded {
+        let mut config: Self = read_known(json, &required, &[])?;
+        if json.get("pad_token_id").is_none_or(Value::is_null) {
             config.pad_token_id = config.model_type.default_pad();
         }
         config.validate()?;
@@ -307,10 +271,6 @@ fn refuse_what_is_not_there(json: &Map<String, Value>) -> Result<(), TextConfigE
         }
     }
     Ok(())
-}
-
-fn invalid(key: &'static str, value: impl ToString, rule: &str) -> TextConfigError {
-    TextConfigError::Value { key, value: value.to_string(), rule: rule.to_owned() }
 }
 
 #[cfg(test)]

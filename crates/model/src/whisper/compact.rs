@@ -1,7 +1,8 @@
 //! Options beyond OpenAI's architecture, for compact models.
 
-use super::config::{WhisperConfig, WhisperConfigError, invalid};
+use super::config::{WhisperConfig, WhisperConfigError};
 use super::options::{EncoderBlock, PositionEmbeddings};
+use crate::config_error::invalid;
 use crate::shapes::Axis;
 
 /// Default kernel size of a Conformer block's convolution, as in wav2vec 2.0's Conformer.

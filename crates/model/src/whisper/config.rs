@@ -1,6 +1,9 @@
 //! Dimensions of a Whisper model, under Hugging Face's names.
 
+pub use crate::config_error::ConfigError as WhisperConfigError;
+
 use super::options::{EncoderBlock, OPTIONS, PositionEmbeddings};
+use crate::config_error::{invalid, read_known};
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -107,32 +110,6 @@ impl Default for WhisperConfig {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-/// Reason why a configuration does not describe a model.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum WhisperConfigError {
-    /// A value is outside the range that the architecture allows.
-    #[error("`{key}` is {value}: {rule}")]
-    Value {
-        /// Key of the value.
-        key: &'static str,
-        /// Invalid value.
-        value: String,
-        /// Requirement on the value.
-        rule: String,
-    },
-    /// More parameters than may be initialised.
-    #[error(
-        "it describes a model of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make it narrower, or with fewer layers or positions"
-    )]
-    TooLarge {
-        /// Number of parameters.
-        parameters: u128,
-    },
-    /// A `config.json` of another architecture.
-    #[error("{0}")]
-    NotWhisper(String),
 }
 
 impl WhisperConfig {
@@ -244,7 +221,7 @@ impl WhisperConfig {
         self.check_options()?;
         let parameters = self.parameters();
         match parameters > u128::from(MOST_NEW_PARAMETERS) {
-            true => Err(WhisperConfigError::TooLarge { parameters }),
+            true => Err(WhisperConfigError::TooLarge { parameters, fewer: "layers or positions" }),
             false => Ok(()),
         }
     }
@@ -256,28 +233,15 @@ impl WhisperConfig {
     pub fn from_hf(json: &Map<String, Value>) -> Result<Self, WhisperConfigError> {
         let text = |key: &str| json.get(key).and_then(Value::as_str);
         if let Some(other) = text("model_type").filter(|name| !["whisper", Self::COMPACT].contains(name)) {
-            return Err(WhisperConfigError::NotWhisper(format!("`model_type` is `{other}`, not `whisper`")));
+            return Err(WhisperConfigError::Foreign(format!("`model_type` is `{other}`, not `whisper`")));
         }
         if let Some(other) = text("activation_function").filter(|name| *name != "gelu") {
-            return Err(WhisperConfigError::NotWhisper(format!(
+            return Err(WhisperConfigError::Foreign(format!(
                 "`activation_function` is `{other}`; Whisper's is `gelu`"
             )));
         }
-        let Value::Object(defaults) = serde_json::to_value(Self::default()).unwrap_or_default() else {
-            return Err(WhisperConfigError::NotWhisper("the default configuration is no JSON object".into()));
-        };
-        let known: Map<String, Value> = json
-            .iter()
-            .filter(|(key, value)| (defaults.contains_key(*key) || OPTIONS.contains(&key.as_str())) && !value.is_null())
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect();
-        for required in ["d_model", "encoder_layers", "decoder_layers", "num_mel_bins", "vocab_size"] {
-            if !known.contains_key(required) {
-                return Err(WhisperConfigError::NotWhisper(format!("`{required}` is missing")));
-            }
-        }
-        let config: Self =
-            serde_json::from_value(Value::Object(known)).map_err(|e| WhisperConfigError::NotWhisper(e.to_string()))?;
+        let required = ["d_model", "encoder_layers", "decoder_layers", "num_mel_bins", "vocab_size"];
+        let config: Self = read_known(json, &required, &OPTIONS)?;
         config.validate()?;
         Ok(config)
     }
@@ -313,10 +277,6 @@ impl WhisperConfig {
     pub fn max_frames(&self) -> usize {
         2 * self.max_source_positions
     }
-}
-
-pub(super) fn invalid(key: &'static str, value: impl ToString, rule: &str) -> WhisperConfigError {
-    WhisperConfigError::Value { key, value: value.to_string(), rule: rule.to_owned() }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Students of a model: the same one with fewer blocks.
 
-use super::config::invalid;
 use super::{PretrainedWhisper, WhisperConfigError};
+use crate::config_error::invalid;
 
 impl PretrainedWhisper {
     /// Keeps this number of blocks of encoder and decoder, spaced evenly from the first to the last one, as Distil-Whisper
