@@ -83,9 +83,9 @@ impl<C: Clone> Registry<ConfigType<C>> {
 }
 
 /// Implements what a configuration of any kind has in common with others: `$config` holds an `Arc<dyn $kind>`, and the
-/// registry `$kinds` has the [types](ConfigType) that it may be. It dereferences to its kind, is read and written with the
-/// kind's name as `type`, and has the schema `$schema` of that name. `$name` reads the value of `type`, as in
-/// [`Registry::read`]. The kind has methods `name` and `is_equal`.
+/// registry `$kinds` has the [types](crate::typed::ConfigType) that it may be. It dereferences to its kind, is read and
+/// written with the kind's name as `type`, and `$schema` is the name of its schema. `$name` reads the value of `type`, as
+/// in [`Registry::read`]. The kind has the methods `name` and `is_equal`.
 #[macro_export]
 macro_rules! typed_config {
     ($config:ident, $kind:ident, $kinds:ident, $schema:literal, $name:expr) => {
