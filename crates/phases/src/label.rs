@@ -13,6 +13,9 @@ use undertone_transcribe::{Language, Transcriber, Update};
 /// Number of recordings that are in memory at a time.
 const TOGETHER: usize = 64;
 
+/// Names of the column of a recording.
+const AUDIO: [&str; 5] = ["audio", "audio_filepath", "file_name", "file", "path"];
+
 /// Result of [`label`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Labelled {
@@ -56,7 +59,9 @@ pub fn label(
     let mut labelling =
         Labelling { transcriber, usual, normalizer, max_wer, found: Labelled::default(), all: ErrorRate::default() };
     for source in &recorded {
-        let clips = source.clips()?;
+        let (clips, unusable) = source.clips_without_texts()?;
+        let unusable = unusable.iter().map(|problem| (source.to_string(), problem.to_string()));
+        labelling.found.unreadable.extend(unusable);
         if let Some(index) = (0..clips.len()).find(|index| clips.file(*index).is_none()) {
             return Err(RunError::NotInFiles(clips.clip(index).name.clone()));
         }
@@ -169,6 +174,9 @@ impl Labelling<'_> {
             self.found.unreadable.push((clip.name.clone(), reason.into()));
             return None;
         };
+        // First those by which splits are made; a path has been made absolute.
+        let columns = clip.origin.columns().into_iter().filter(|(name, _)| !AUDIO.contains(&name.as_str()));
+        row.extend(columns.map(|(name, value)| (name, json!(value))));
         row.insert("audio".into(), json!(absolute));
         let times = [("start", clip.start), ("end", clip.end)];
         row.extend(times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), json!(time?)))));

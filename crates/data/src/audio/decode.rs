@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use super::clipping::Clipping;
 use super::full_scale::{FloatRange, FullScale};
 use super::resample::Resampling;
 use super::source::Source;
@@ -26,6 +27,8 @@ pub struct Decoded {
     pub samples: Vec<f32>,
     /// Range of the samples as stored, if they are floats.
     pub floats: Option<FloatRange>,
+    /// Share of the samples that are clipped, from 0 to 1: at full scale, and equal to their neighbours.
+    pub clipped: f64,
 }
 
 impl Stored {
@@ -227,6 +230,7 @@ struct Cut<'a> {
     position: u64,
     /// Scaling of samples that are floats.
     full_scale: Option<FullScale>,
+    clipping: Clipping,
     resampling: Resampling,
 }
 
@@ -236,7 +240,7 @@ impl<'a> Cut<'a> {
         let full_scale = is_float.then(|| FullScale::new(path, rate));
         let unsupported = |reason| AudioError::Unsupported { path: path.into(), reason };
         let resampling = Resampling::begin(rate).map_err(unsupported)?;
-        Ok(Self { path, rate, wanted, longest, position: 0, full_scale, resampling })
+        Ok(Self { path, rate, wanted, longest, position: 0, full_scale, clipping: Clipping::default(), resampling })
     }
 
     /// Takes the file's next samples, and keeps the wanted ones.
@@ -249,11 +253,13 @@ impl<'a> Cut<'a> {
             let at = (self.position + (begin + at) as u64) as f64 / f64::from(self.rate);
             return Err(AudioError::NotFinite { path: self.path.into(), at });
         }
-        let pushed = match &mut self.full_scale {
-            Some(full_scale) => self.resampling.push(&full_scale.push(wanted.to_vec())),
-            None => self.resampling.push(wanted),
-        };
-        pushed.map_err(|reason| self.unsupported(reason))?;
+        match &mut self.full_scale {
+            Some(full_scale) => {
+                let scaled = full_scale.push(wanted.to_vec());
+                self.keep(&scaled)?;
+            }
+            None => self.keep(wanted)?,
+        }
         self.position += samples.len() as u64;
         if self.resampling.len() as f64 > self.longest * f64::from(SAMPLE_RATE) {
             return Err(AudioError::TooLong { path: self.path.into(), hours: self.longest / 3600.0 });
@@ -261,17 +267,20 @@ impl<'a> Cut<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Decoded, AudioError> {
-        let path = self.path;
-        let unsupported = |reason| AudioError::Unsupported { path: path.into(), reason };
-        if let Some(full_scale) = &mut self.full_scale {
-            self.resampling.push(&full_scale.finish()).map_err(unsupported)?;
-        }
-        let floats = self.full_scale.map(|full_scale| full_scale.range());
-        Ok(Decoded { samples: self.resampling.finish().map_err(unsupported)?, floats })
+    /// Takes wanted samples at a full scale of 1.
+    fn keep(&mut self, samples: &[f32]) -> Result<(), AudioError> {
+        self.clipping.push(samples);
+        self.resampling.push(samples).map_err(|reason| AudioError::Unsupported { path: self.path.into(), reason })
     }
 
-    fn unsupported(&self, reason: String) -> AudioError {
-        AudioError::Unsupported { path: self.path.into(), reason }
+    fn finish(mut self) -> Result<Decoded, AudioError> {
+        if let Some(full_scale) = &mut self.full_scale {
+            let held = full_scale.finish();
+            self.keep(&held)?;
+        }
+        let floats = self.full_scale.map(|full_scale| full_scale.range());
+        let samples = self.resampling.finish();
+        let samples = samples.map_err(|reason| AudioError::Unsupported { path: self.path.into(), reason })?;
+        Ok(Decoded { samples, floats, clipped: self.clipping.share() })
     }
 }

@@ -17,8 +17,9 @@ pub struct FloatRange {
 /// integers.
 ///
 /// The first second decides the divisor: there, samples above 1 that are all whole numbers are quiet integers of 16
-/// bits, and no loud floats. A later sample that is too large for the divisor selects a larger one from there on. So a
-/// stream, whose later samples are not known, gives the same result as a file.
+/// bits, and no loud floats. Later samples that are too large for the divisor select a larger one from there on: the first of them, if all
+/// samples before it were whole numbers (or silence), and otherwise only if there are more than [`FEW`] within a second: up to so many are
+/// a click, and are cut off at full scale. So a stream, whose later samples are not known, gives the same result as a file.
 pub(super) struct FullScale {
     path: PathBuf,
     /// Divisor; none in the first second.
@@ -28,10 +29,18 @@ pub(super) struct FullScale {
     /// Number of samples to wait for.
     ahead: usize,
     peak: f32,
+    /// Whether all samples so far are whole numbers, or halves, as the mean of two channels may be.
+    are_whole: bool,
+    /// Number of samples that are too large for the divisor, since there was none for a second.
+    beyond: usize,
+    /// Number of samples since the last of them.
+    since: usize,
 }
 
 /// Maximum magnitude of samples relative to their full scale.
 const ROOM: f32 = 8.0;
+/// Most samples beyond it of a click, at 16 kHz and below: 2 ms. At higher rates there are as many more.
+const FEW: usize = 32;
 /// Full scale of floats, and of integers of 16, 24 and 32 bits.
 const FULL_SCALES: [f32; 4] = [1.0, 32_768.0, 8_388_608.0, 2_147_483_648.0];
 /// Whether a division has been reported: one warning is enough for a whole corpus of such recordings.
@@ -40,7 +49,16 @@ static SAID: AtomicBool = AtomicBool::new(false);
 impl FullScale {
     /// State before the first sample, at `rate` samples per second.
     pub fn new(path: &Path, rate: u32) -> Self {
-        Self { path: path.into(), divisor: None, held: Vec::new(), ahead: rate as usize, peak: 0.0 }
+        Self {
+            path: path.into(),
+            divisor: None,
+            held: Vec::new(),
+            ahead: rate as usize,
+            peak: 0.0,
+            are_whole: true,
+            beyond: 0,
+            since: 0,
+        }
     }
 
     /// Takes finite samples, and returns those whose scale is known.
@@ -57,9 +75,12 @@ impl FullScale {
         let held = std::mem::take(&mut self.held);
         if self.divisor.is_none() {
             let first = &held[..self.ahead.min(held.len())];
-            let peak = first.iter().fold(0.0, |most: f32, sample| most.max(sample.abs()));
-            // The mean of two channels may be a half.
-            let are_integers = peak > 1.0 && first.iter().all(|sample| (2.0 * sample).fract() == 0.0);
+            let are_whole = first.iter().all(is_whole);
+            let has_faults = !are_whole && first.iter().filter(|sample| sample.abs() > ROOM).count() <= self.few();
+            let sizes = first.iter().map(|sample| sample.abs()).filter(|size| !has_faults || *size <= ROOM);
+            let peak = sizes.fold(0.0, f32::max);
+            let are_integers = peak > 1.0 && are_whole;
+            self.are_whole = are_whole;
             self.divide_by(full_scale_of(peak).max(if are_integers { FULL_SCALES[1] } else { 1.0 }));
         }
         self.divided(held)
@@ -75,13 +96,27 @@ impl FullScale {
         for sample in &mut samples {
             let size = sample.abs();
             self.peak = self.peak.max(size);
+            self.since += 1;
             if size > ROOM * divisor {
-                divisor = full_scale_of(size);
-                self.divide_by(divisor);
+                self.beyond = if self.since > self.ahead { 1 } else { self.beyond + 1 };
+                self.since = 0;
+                if self.are_whole && is_whole(sample) || self.beyond > self.few() {
+                    divisor = full_scale_of(size);
+                    self.beyond = 0;
+                    self.divide_by(divisor);
+                } else {
+                    *sample = divisor.copysign(*sample);
+                }
             }
+            self.are_whole &= is_whole(sample);
             *sample /= divisor;
         }
         samples
+    }
+
+    /// Most samples of a click.
+    fn few(&self) -> usize {
+        FEW.max(self.ahead / 500)
     }
 
     fn divide_by(&mut self, divisor: f32) {
@@ -94,6 +129,10 @@ impl FullScale {
             );
         }
     }
+}
+
+fn is_whole(sample: &f32) -> bool {
+    (2.0 * sample).fract() == 0.0
 }
 
 /// Returns the full scale of floats of this magnitude.
@@ -144,6 +183,25 @@ mod tests {
         samples.extend([16_384.0, -8_192.0]);
         let (found, range) = scaled(&samples, 4);
         assert_eq!((&found[25..], range.full_scale), (&[0.5, -0.25][..], 32_768.0));
+    }
+
+    #[test]
+    fn a_click_leaves_the_rest_as_it_is() {
+        for at in [3, 40] {
+            let mut samples = [0.25, -0.3].repeat(50);
+            samples[at] = -9.0;
+            let (found, range) = scaled(&samples, 7);
+            samples[at] = -1.0;
+            assert_eq!((found, range), (samples, FloatRange { peak: 9.0, full_scale: 1.0 }), "{at}");
+        }
+        let mut many = [0.25, -0.3].repeat(500);
+        many.iter_mut().step_by(20).for_each(|sample| *sample = 9.5);
+        assert_eq!(scaled(&many, 7).1.full_scale, 1.0, "clicks that are apart");
+        // Integers that were resampled, after a quiet second.
+        let mut samples = [0.25, -0.3].repeat(50);
+        samples.extend([9000.25; 40]);
+        let (found, range) = scaled(&samples, 7);
+        assert_eq!((range.full_scale, found[131], found[139]), (32_768.0, 1.0, 9000.25 / 32_768.0));
     }
 
     proptest! {

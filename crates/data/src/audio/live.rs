@@ -251,7 +251,16 @@ mod tests {
             let error = heard(bytes.as_slice(), None, 4_000).expect_err(culprit).to_string();
             assert!(error.contains(culprit), "{error}");
         }
-        // The frame size in the header is ignored: it follows from the width of the samples.
+        // 24 bits in 4 bytes: which of them are the sample, the header does not tell.
+        let mut padded = wav(1, 16_000, 24, &[1; 50]);
+        padded[20..22].copy_from_slice(&[1, 0]);
+        padded[32..34].copy_from_slice(&[4, 0]);
+        padded[34..36].copy_from_slice(&[24, 0]);
+        for error in [heard(padded.as_slice(), None, 10), as_file(&padded)] {
+            let error = error.expect_err("refused").to_string();
+            assert!(error.contains("24 bits in 4 bytes"), "{error}");
+        }
+        // Any other frame size in the header is ignored: it follows from the width of the samples.
         let odd = changed(32, &[0xff, 0xff]);
         assert_eq!(heard(odd.as_slice(), None, 10).expect("audio"), heard(good.as_slice(), None, 10).expect("audio"));
         assert!(LiveAudio::new(changed(16, &[0xff; 4]).as_slice(), None).is_err(), "a description of 4 GB");

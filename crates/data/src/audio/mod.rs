@@ -5,13 +5,16 @@
 //! audio track of MP4, MOV, MKV and WebM videos with one of these codecs, of any sampling rate and number of channels (which
 //! are averaged; Opus has two at most). The format is detected from the content, not from the file's name.
 
+mod clipping;
 mod container;
 mod decode;
 mod error;
 mod folder;
 mod full_scale;
 mod live;
+mod mp4;
 mod opus;
+mod patched;
 mod resample;
 mod source;
 mod stored;

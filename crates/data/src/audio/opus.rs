@@ -22,15 +22,17 @@ pub(super) struct OpusDecoder {
     buffer: AudioBuffer<f32>,
 }
 
-const RATE: u32 = 48_000;
+/// Rate of what is decoded, whatever was encoded.
+pub(super) const RATE: u32 = 48_000;
 /// Samples of the longest packet, 120 ms.
 const LONGEST: usize = RATE as usize * 120 / 1000;
-/// Places in the header of RFC 7845: its version, the number of samples before the recording, the gain in 1/256 dB, and the
-/// family of channel mappings. Streams of family 0 have one or two channels and are not divided into several.
+/// Places in the header of RFC 7845: its version, the number of samples before the recording, the gain in 1/256 dB, the family of channel
+/// mappings, and of families other than 0 the number of streams. Those of family 0 have one stream.
 const VERSION: usize = 8;
 const PRE_SKIP: Range<usize> = 10..12;
 const GAIN: Range<usize> = 16..18;
 const FAMILY: usize = 18;
+const STREAMS: usize = 19;
 
 impl OpusDecoder {
     /// Returns a decoder for a track; `trims` as in symphonia's `gapless`.
@@ -47,7 +49,8 @@ impl OpusDecoder {
             2 => OpusChannels::Stereo,
             _ => return Err(unsupported),
         };
-        if header.and_then(|header| header.get(FAMILY)).is_some_and(|family| *family != 0) {
+        let byte = |place: usize| header.and_then(|header| header.get(place)).copied().unwrap_or_default();
+        if byte(FAMILY) > 1 || byte(FAMILY) == 1 && byte(STREAMS) != 1 {
             return Err(unsupported);
         }
         let gain = number(GAIN).map_or(0, |gain| i32::from(gain.cast_signed()));

@@ -1,28 +1,33 @@
 //! An open audio file: its audio track, packet by packet.
 
-use std::io::{ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use symphonia::core::audio::GenericAudioBufferRef;
 use symphonia::core::codecs::audio::well_known::{
     CODEC_ID_ADPCM_IMA_WAV, CODEC_ID_ADPCM_MS, CODEC_ID_OPUS, CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE,
 };
-use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
-use symphonia::core::formats::{FormatReader, SeekMode, SeekTo, TrackType};
+use symphonia::core::formats::{FormatReader, SeekMode, SeekTo, Track, TrackType};
 use symphonia::core::io::MediaSourceStream;
 use symphonia::core::packet::Packet;
 use symphonia::core::units::Timestamp;
 
 use super::container::{Container, TELLING, is_text};
-use super::opus::{OpusDecoder, pre_skip};
-use super::wav::is_placeholder;
+use super::mp4::{self, Timing};
+use super::opus::{OpusDecoder, RATE as OPUS_RATE, pre_skip};
+use super::patched::Patched;
+use super::wav::Header;
 use super::{AudioError, Stored};
 
 /// Length of the audio that is decoded before the first wanted sample if packets depend on earlier ones, in seconds.
 /// Vorbis needs one packet (at most 8192 samples); MP3 may refer to 511 bytes back, which is half a second at 8 kbit/s.
 const PREROLL: f64 = 1.0;
+
+/// Size of the largest page of Ogg, in bytes.
+const LARGEST_PAGE: u64 = 65_307;
 
 /// Most packets of padding at the end of an MP3: a tag has room for 4095 samples, and a packet has at least 576. What has more goes on
 /// after the length in its tag, as two files do that were put together.
@@ -60,7 +65,10 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     pub fn open(stored: &'a Stored) -> Result<Self, AudioError> {
         let path = stored.name();
-        let stream = MediaSourceStream::new(stored.open()?, Default::default());
+        let header = Header::read(&mut BufReader::with_capacity(TELLING, stored.open()?), stored.bytes());
+        let patches = header.unknown.iter().map(|place| (*place, [0xff; 4])).collect();
+        let file = Patched { file: stored.open()?, position: 0, patches };
+        let stream = MediaSourceStream::new(Box::new(file), Default::default());
         let unknown = |reason: String| AudioError::UnknownFormat { path: path.into(), reason };
         let reader = symphonia::default::get_probe()
             .probe(&Hint::new(), stream, Default::default(), Default::default())
@@ -68,34 +76,39 @@ impl<'a> Source<'a> {
         let track = reader.default_track(TrackType::Audio).ok_or_else(|| unknown("no audio track".into()))?;
 
         let unsupported = |reason: String| AudioError::Unsupported { path: path.into(), reason };
-        let codec = track.codec_params.as_ref().and_then(|params| params.audio());
-        let codec = codec.ok_or_else(|| unsupported("unknown codec".into()))?;
-        let rate = codec.sample_rate.filter(|&rate| rate > 0);
+        let codec = codec_of(track).map_err(unsupported)?;
+        // Opus is decoded at 48 kHz; Matroska may give the rate of what was encoded.
+        let rate = if codec.codec == CODEC_ID_OPUS { Some(OPUS_RATE) } else { codec.sample_rate };
+        let rate = rate.filter(|&rate| rate > 0);
         let rate = rate.ok_or_else(|| unsupported("the header gives no sampling rate".into()))?;
 
         let format = reader.format_info().short_name;
+        if let Some(padded) = header.padding.filter(|_| format == "wave") {
+            return Err(unsupported(padded));
+        }
         // Without an encoder's tag (which also gives the delay) an MP3's length is a guess from its first frames.
         // Packets beyond the guess are no padding.
         let guessed = format == "mp3" && track.delay.is_none();
-        let decoder = match codec.codec {
-            CODEC_ID_OPUS => {
-                OpusDecoder::new(codec, !guessed).map(|decoder| Box::new(decoder) as Box<dyn AudioDecoder>)
-            }
-            _ => symphonia::default::get_codecs()
-                .make_audio_decoder(codec, &AudioDecoderOptions::default().gapless(!guessed)),
-        };
-        let decoder = decoder.map_err(|error| unsupported(error.to_string()))?;
+        let decoder = decoder_of(codec, !guessed).map_err(unsupported)?;
         let per_tick =
             track.time_base.map(|base| f64::from(rate) * f64::from(base.numer.get()) / f64::from(base.denom.get()));
         let per_tick = per_tick.filter(|samples| *samples != 1.0);
+        let timing = if format == "isomp4" { mp4::timing(&mut stored.open()?) } else { Timing::default() };
         // A Matroska file gives the length of its longest track. AAC without a container has no length: symphonia reckons one from
         // the first frames.
-        let untold = guessed || format == "wave" && is_piped_wav(stored) || ["matroska", "aac"].contains(&format);
+        let untold = guessed
+            || timing.is_fragmented
+            || !header.unknown.is_empty()
+            || ["matroska", "aac"].contains(&format)
+            || format == "ogg" && ends_in_other_stream(stored, track.id);
         let promised = match (per_tick, track.duration) {
             (Some(samples), Some(duration)) => Some((duration.get() as f64 * samples).round() as u64),
             _ => track.num_frames,
         };
-        let delayed = if codec.codec == CODEC_ID_OPUS { pre_skip(codec) } else { 0 };
+        let delayed = match codec.codec {
+            CODEC_ID_OPUS => pre_skip(codec),
+            _ => (timing.delay * f64::from(rate)).round() as u64,
+        };
         // In Matroska files times begin with the recording.
         let delay = if format == "matroska" { 0 } else { delayed };
         let promised = promised.filter(|_| !untold).map(|promised| promised.saturating_sub(delay));
@@ -186,12 +199,30 @@ impl<'a> Source<'a> {
                 Ok(Some(packet)) if packet.track_id == self.track => return Ok(Some(packet)),
                 Ok(Some(_)) => {}
                 Ok(None) => return self.finish(reached).map(|()| None),
+                Err(Error::ResetRequired) => self.continue_in_next()?,
                 Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                     return self.finish(reached).map(|()| None);
                 }
                 Err(error) => return Err(self.damaged(reached, &error)),
             }
         }
+    }
+
+    /// Goes on with the next one of several recordings that were put together, as a radio station sends them in Ogg. The length in the
+    /// header is that of the first.
+    fn continue_in_next(&mut self) -> Result<(), AudioError> {
+        let unsupported = |reason: String| AudioError::Unsupported { path: self.path.into(), reason };
+        let track = self.reader.default_track(TrackType::Audio);
+        let track = track.ok_or_else(|| unsupported("one of its parts has no audio".into()))?;
+        let codec = codec_of(track).map_err(unsupported)?;
+        if codec.codec != CODEC_ID_OPUS && codec.sample_rate != Some(self.rate) {
+            return Err(unsupported("its parts have different sampling rates".into()));
+        }
+        self.decoder = decoder_of(codec, self.trims).map_err(unsupported)?;
+        self.delayed = if codec.codec == CODEC_ID_OPUS { pre_skip(codec) } else { 0 };
+        self.track = track.id;
+        self.promised = None;
+        Ok(())
     }
 
     /// Decodes one packet into `samples`, whose first sample is sample `reached` of the file; returns false at the
@@ -246,6 +277,33 @@ impl<'a> Source<'a> {
     }
 }
 
+fn codec_of(track: &Track) -> Result<&AudioCodecParameters, String> {
+    track.codec_params.as_ref().and_then(|params| params.audio()).ok_or_else(|| "unknown codec".into())
+}
+
+/// Returns a decoder, which drops the encoder's delay and padding if it `trims`.
+fn decoder_of(codec: &AudioCodecParameters, trims: bool) -> Result<Box<dyn AudioDecoder>, String> {
+    let decoder = match codec.codec {
+        CODEC_ID_OPUS => OpusDecoder::new(codec, trims).map(|decoder| Box::new(decoder) as Box<dyn AudioDecoder>),
+        _ => symphonia::default::get_codecs().make_audio_decoder(codec, &AudioDecoderOptions::default().gapless(trims)),
+    };
+    decoder.map_err(|error| error.to_string())
+}
+
+/// Returns whether the last page of an Ogg file belongs to another stream than its first: it is several recordings, of which the length
+/// of one is known.
+fn ends_in_other_stream(stored: &Stored, serial: u32) -> bool {
+    let last = || -> Option<u32> {
+        let mut file = stored.open().ok()?;
+        file.seek(SeekFrom::Start(stored.bytes()?.saturating_sub(LARGEST_PAGE))).ok()?;
+        let mut end = Vec::new();
+        file.read_to_end(&mut end).ok()?;
+        let page = end.windows(4).rposition(|four| four == b"OggS")?;
+        Some(u32::from_le_bytes(end.get(page + 14..page + 18)?.try_into().ok()?))
+    };
+    last().is_some_and(|last| last != serial)
+}
+
 /// Returns the name of an unsupported format, if the file begins with its signature.
 fn unread_format(stored: &Stored) -> Option<String> {
     let mut first = Vec::new();
@@ -255,14 +313,6 @@ fn unread_format(stored: &Stored) -> Option<String> {
         None if is_text(&first) => Some("it is text".into()),
         _ => None,
     }
-}
-
-/// Returns whether the length in a WAV's header is only a placeholder.
-fn is_piped_wav(stored: &Stored) -> bool {
-    let mut head = [0; 8];
-    let mut read = || stored.open().ok()?.read_exact(&mut head).ok();
-    let size = read().map(|()| u32::from_le_bytes([head[4], head[5], head[6], head[7]]));
-    size.is_some_and(|size| is_placeholder(size) && stored.bytes().is_some_and(|bytes| bytes < u64::from(size)))
 }
 
 /// Appends the mean over the channels.

@@ -24,6 +24,18 @@ impl Stored {
         let decoding = caught(self, || Decoding::begin(self, 0.0, None, f64::INFINITY))?;
         Ok(AudioStream { stored: self, decoding: Some(decoding), failed: None })
     }
+
+    /// Decodes as much as can be read, at 16 kHz. The error says why there is no more of it.
+    pub fn readable(&self) -> (Vec<f32>, Option<AudioError>) {
+        let mut samples = Vec::new();
+        let read = self.stream().and_then(|stream| {
+            for block in stream {
+                samples.extend(block?);
+            }
+            Ok(())
+        });
+        (samples, read.err())
+    }
 }
 
 impl AudioStream<'_> {

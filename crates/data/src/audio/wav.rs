@@ -41,17 +41,11 @@ impl Format {
     /// Reads a WAV's header, up to its first sample. Returns the number of bytes of its samples as well, unless the header has
     /// only a placeholder: other chunks may come after the samples.
     pub fn read(bytes: &mut impl Read) -> Result<(Self, Option<u64>), AudioError> {
-        let mut riff = [0; 12];
-        bytes.read_exact(&mut riff).map_err(cut_short)?;
-        if &riff[8..] != b"WAVE" {
-            return Err(refused("it is no WAVE"));
-        }
+        begin(bytes)?;
         let mut format = None;
         loop {
-            let mut chunk = [0; 8];
-            bytes.read_exact(&mut chunk).map_err(cut_short)?;
-            let (name, length) = (&chunk[..4], u32::from_le_bytes([chunk[4], chunk[5], chunk[6], chunk[7]]));
-            match (name, format) {
+            let (name, length) = chunk(bytes)?;
+            match (&name, format) {
                 (b"data", Some(format)) => {
                     return Ok((format, (length > 0 && !is_placeholder(length)).then_some(u64::from(length))));
                 }
@@ -120,8 +114,90 @@ impl Sample {
 
 /// Whether a length in a header stands for one that is not known. A program that writes to a pipe cannot return to the header, so
 /// it writes a very large number there, 2³² - 1 or about 2³¹.
-pub(super) fn is_placeholder(length: u32) -> bool {
+fn is_placeholder(length: u32) -> bool {
     length >= 0xFFFF_FF00 || (0x7FFF_0000..=0x8001_0000).contains(&length)
+}
+
+/// What the header of a WAV file says that readers of files take wrongly.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    /// Why the samples cannot be read although their encoding is known: they are padded. Where in its bytes a sample lies, the header does
+    /// not tell: some programs put it at the upper end, some at the lower.
+    pub padding: Option<String>,
+    /// Places of lengths that are not known: placeholders, and the 0 that a recorder leaves that does not come to its end.
+    pub unknown: Vec<u64>,
+}
+
+impl Header {
+    /// Reads the header of a file of so many bytes; the default if it is no WAV.
+    pub fn read(bytes: &mut impl Read, size: Option<u64>) -> Self {
+        let mut header = Self::default();
+        header.find(bytes, size.unwrap_or(u64::MAX));
+        header
+    }
+
+    /// Reads up to the samples; `None` where there are none.
+    fn find(&mut self, bytes: &mut impl Read, size: u64) -> Option<()> {
+        let whole = begin(bytes).ok()?;
+        let mut place = 12;
+        let mut fact = None;
+        // A file of 2 GiB has such a length by chance.
+        let is_placeholder = |length: u32, at: u64| is_placeholder(length) && at + u64::from(length) > size;
+        loop {
+            let (name, length) = chunk(bytes).ok()?;
+            place += 8;
+            if &name == b"data" {
+                let is_open = whole == 0 || is_placeholder(whole, 8);
+                let is_empty = length == 0 && (is_open || u64::from(whole) + 8 <= place);
+                let is_unknown = size > place && (is_empty || is_placeholder(length, place));
+                // One of the two alone is refused.
+                self.unknown.extend((size > place && is_open || is_unknown).then_some(4));
+                self.unknown.extend(is_unknown.then_some(place - 4));
+                self.unknown.extend(fact.filter(|_| is_unknown));
+                return Some(());
+            }
+            // The number of samples, which only floats and compressed samples have.
+            if &name == b"fact" {
+                fact = Some(place);
+            }
+            let mut described = [0; 16];
+            let known = if &name == b"fmt " && length >= 16 { described.len() as u32 } else { 0 };
+            bytes.read_exact(&mut described[..known as usize]).ok()?;
+            if known > 0 {
+                self.padding = padded(&described);
+            }
+            skip(bytes, length - known).ok()?;
+            place += u64::from(length) + u64::from(length % 2);
+        }
+    }
+}
+
+/// Returns what a format description says about padded samples, if they are padded.
+fn padded(described: &[u8]) -> Option<String> {
+    let two = |at: usize| u16::from_le_bytes([described[at], described[at + 1]]);
+    let (tag, channels, frame, bits) = (two(0), two(2), two(12), two(14));
+    let is_padded = tag == PCM
+        && bits.is_multiple_of(8)
+        && [2, 3, 4, 8].iter().any(|bytes| *bytes > bits / 8 && channels.checked_mul(*bytes) == Some(frame));
+    is_padded.then(|| format!("it has samples of {bits} bits in {} bytes each", frame / channels.max(1)))
+}
+
+/// Reads the first bytes of a WAV. Returns the length of the rest.
+fn begin(bytes: &mut impl Read) -> Result<u32, AudioError> {
+    let mut riff = [0; 12];
+    bytes.read_exact(&mut riff).map_err(cut_short)?;
+    match &riff[8..] {
+        b"WAVE" => Ok(u32::from_le_bytes([riff[4], riff[5], riff[6], riff[7]])),
+        _ => Err(refused("it is no WAVE")),
+    }
+}
+
+/// Reads the name and the length of a chunk.
+fn chunk(bytes: &mut impl Read) -> Result<([u8; 4], u32), AudioError> {
+    let (mut name, mut length) = ([0; 4], [0; 4]);
+    bytes.read_exact(&mut name).map_err(cut_short)?;
+    bytes.read_exact(&mut length).map_err(cut_short)?;
+    Ok((name, u32::from_le_bytes(length)))
 }
 
 /// Reads a format description of `length` bytes.
@@ -138,6 +214,9 @@ fn described(bytes: &mut impl Read, length: u32) -> Result<Format, AudioError> {
     // The extended description has the tag after its own length, the valid bits, and the speakers.
     let tag = if two(0) == EXTENSIBLE { two(24) } else { two(0) };
     let (channels, bits) = (two(2), two(14));
+    if let Some(padded) = padded(&described) {
+        return Err(refused(padded));
+    }
     match Sample::of(tag, bits).filter(|_| (1..=MOST_CHANNELS).contains(&channels)) {
         Some(sample) => Ok(Format { channels: channels.into(), rate, sample }),
         None => Err(refused(format!("it has {channels} channels of {bits} bits in the encoding {tag}"))),
@@ -177,6 +256,24 @@ fn cut_short(source: std::io::Error) -> AudioError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_that_are_not_known_are_found() {
+        let unknown = |whole: u32, data: u32, more: usize| {
+            let format: &[u8] = b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0";
+            let wav = [b"RIFF", &whole.to_le_bytes()[..], format, b"data", &data.to_le_bytes()].concat();
+            Header::read(&mut wav.as_slice(), Some(wav.len() as u64 + more as u64)).unknown
+        };
+        assert!(unknown(136, 100, 100).is_empty() && unknown(0, 0, 0).is_empty(), "whole, and without samples");
+        assert!(unknown(60, 0, 24).is_empty(), "other chunks after no samples");
+        for (whole, data) in
+            [(0, 0), (36, 0), (u32::MAX, 0), (0, u32::MAX), (136, u32::MAX), (0x7fff_ffff, 0x7fff_ffdb)]
+        {
+            assert_eq!(unknown(whole, data, 100), [4, 40], "{whole} {data}");
+        }
+        assert_eq!(unknown(0, 100, 100), [4]);
+        assert!(unknown(0x7fff_ffff, 0x7fff_ffdb, 0x7fff_ffdb).is_empty(), "a file of 2 GiB");
+    }
 
     #[test]
     fn every_width_of_a_sample_is_read() {

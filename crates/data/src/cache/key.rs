@@ -19,7 +19,7 @@ pub struct Key([u8; 32]);
 
 /// Changes whenever the file's layout or the arithmetic behind the values changes. Older entries are then no longer
 /// found, and are removed when room is needed.
-const VERSION: &str = "undertone sample cache, version 2";
+const VERSION: &str = "undertone sample cache, version 3";
 
 impl Key {
     /// Returns the key of a value that depends on these parts, in this order.

@@ -58,6 +58,7 @@ pub(super) fn read(task: &TaskFields, row: &Row, name: String, source: Source) -
             append(&mut text, part.text.trim());
             text
         }),
+        None | Some(Value::Null) if task.config.without_texts => String::new(),
         _ => task.text(row, "text")?,
     };
     let name = match start {
@@ -162,6 +163,10 @@ fn segments(
     for (number, item) in (1..).zip(items) {
         let segment = item.ok_or_else(|| malformed(row, format!("has no {{start, end, text}} in segment {number}")))?;
         let TimedText { start: from, end: to, .. } = segment;
+        // Whisper writes segments of no length, without a text, where it has nothing to write.
+        if from == to && segment.text.trim().is_empty() {
+            continue;
+        }
         let earliest = segments.last().map_or(start.unwrap_or(0.0), |before| before.end);
         let latest = end.unwrap_or(f64::INFINITY);
         if !(from < to && from + ROUNDING >= earliest && to <= latest + ROUNDING) {

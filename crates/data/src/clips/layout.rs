@@ -163,6 +163,17 @@ fn look(path: &Path) -> Result<Found, ClipsError> {
 /// between `_`, `-` and spaces as `parts`, and the content of the `.txt` of the same name as `text`.
 pub(super) fn audio_rows(path: &Path) -> Result<Vec<Result<Row, RecordsError>>, RecordsError> {
     let found = look(path).map_err(|error| read_error(path, error))?;
+    let has_audio = |name: &&String| {
+        let inside = name.strip_suffix('/').and_then(|name| look(&path.join(name)).ok());
+        inside.is_some_and(|inside| !inside.audio.is_empty())
+    };
+    if let Some(folder) = found.all.iter().find(has_audio) {
+        tracing::warn!(
+            "`{}` is not read, for a folder of audio is read without those in it: name it beside `{}`",
+            path.join(folder).display(),
+            path.display()
+        );
+    }
     let folder = path.into();
     let row = |(number, file): (u64, PathBuf)| {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();

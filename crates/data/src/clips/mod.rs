@@ -233,7 +233,7 @@ impl Clips {
         self.stored(index)?.load(start, end)
     }
 
-    /// Returns the cache key of a clip's audio: the file's absolute path, size and modification time, the location
+    /// Returns the cache key of a clip's audio: the file's path without links, size and modification time, the location
     /// within the file if it contains many clips, and `start` and `end`. For a [`Remote`] it contains the name and
     /// size.
     ///
@@ -249,7 +249,7 @@ impl Clips {
     pub fn recording(&self, index: usize) -> String {
         let source = &self.clips[index].source;
         let AudioFile { path, size, modified, is_remote, .. } = &self.files[source.file()];
-        let absolute = std::path::absolute(path).ok().filter(|_| !is_remote);
+        let absolute = path.canonicalize().or_else(|_| std::path::absolute(path)).ok().filter(|_| !is_remote);
         let path = absolute.as_ref().unwrap_or(path);
         let place = match source {
             Source::File { .. } => String::new(),

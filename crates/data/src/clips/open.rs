@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ fn read(
     });
     // Pieces that are cut from one file are identified by that file, which a share does not divide.
     let recording = |row: &Row| match opened.borrow().holders.get(&*row.origin.path) {
-        Some(Holder::Folders(_)) if config.share.is_some() => clip::audio_path(&task, row).ok(),
+        Some(Holder::Folders(_)) if config.share.is_some() => clip::audio_path(&task, row).ok().map(plain_path),
         _ => None,
     };
     let rows = (1..).zip(rows).filter_map(|(number, (row, is_open))| match row {
@@ -140,6 +140,21 @@ fn read(
     let own_files = clips.iter().all(|clip| matches!(clip.source, Source::File { .. }));
     let lengths = if own_files { Vec::new() } else { clips.iter().map(|_| Length::default()).collect() };
     Ok(Clips { clips, files: files.list, shards, blocks, pages: Pages::new(DEFAULT_MEMORY), lengths })
+}
+
+/// Returns a path without `.` and `..`, so that a file has one spelling in a list.
+fn plain_path(path: String) -> String {
+    let mut plain = PathBuf::new();
+    for part in Path::new(&path).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if plain.file_name().is_some() => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain.into_os_string().into_string().unwrap_or(path)
 }
 
 /// Returns the rows of one list, without the audio, and records the location of the audio.

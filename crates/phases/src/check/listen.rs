@@ -12,11 +12,6 @@ use undertone_data::clips::Clips;
 const SILENT_DB: f64 = -60.0;
 /// Loudness below which audio counts as quiet: speech is recorded at -30 to -15.
 const QUIET_DB: f64 = -45.0;
-/// Minimum magnitude that counts as full scale: the largest value that 16 bits hold, with a margin for rounding.
-const FULL_SCALE: f32 = 0.999;
-/// Minimum number of consecutive values at full scale that count as clipped: a tone that only just touches it has one
-/// or two.
-const FLAT: usize = 3;
 /// Minimum share of clipped values at which clipping is audible.
 const CLIPPED: f64 = 1e-3;
 
@@ -30,7 +25,7 @@ pub(super) struct Sound {
     /// Loudness in dB of full scale; negative infinity if all values are zero.
     pub db: f64,
     /// Share of the values that are clipped.
-    pub flat: f64,
+    pub clipped: f64,
     /// Divisor of the values, if they are floats that go far beyond full scale.
     pub divided_by: Option<f32>,
 }
@@ -40,15 +35,13 @@ impl Sound {
         let audio = decoded.samples.as_slice();
         let bytes: Vec<u8> = audio.iter().flat_map(|x| ((x * 32_768.0).round() as i16).to_le_bytes()).collect();
         let power = audio.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / audio.len().max(1) as f64;
-        let flat = audio.chunk_by(|a, b| at_top(*a) && at_top(*b) && a.signum() == b.signum());
-        let flat: usize = flat.map(<[f32]>::len).filter(|length| *length >= FLAT).sum();
         // Floats beyond full scale were not clipped there.
         let whole = decoded.floats.is_some_and(|floats| floats.peak > floats.full_scale);
         Self {
             samples: audio.len(),
             key: Key::new(&[b"sound", &bytes]),
             db: 10.0 * power.log10(),
-            flat: if whole { 0.0 } else { flat as f64 / audio.len().max(1) as f64 },
+            clipped: if whole { 0.0 } else { decoded.clipped },
             divided_by: decoded.floats.map(|floats| floats.full_scale).filter(|full_scale| *full_scale > 1.0),
         }
     }
@@ -66,12 +59,8 @@ impl Sound {
     }
 
     pub fn is_clipped(&self) -> bool {
-        self.flat >= CLIPPED
+        self.clipped >= CLIPPED
     }
-}
-
-fn at_top(x: f32) -> bool {
-    x.abs() >= FULL_SCALE
 }
 
 /// Decodes every clip that is not in `without`, and returns its properties.
@@ -109,41 +98,36 @@ mod tests {
     use super::*;
     use undertone_data::audio::FloatRange;
 
-    /// Returns a tone of 600 Hz, clipped at full scale.
+    /// Returns a tone of 600 Hz.
     fn tone(amplitude: f32) -> Vec<f32> {
-        (0..16_000).map(|n| (amplitude * (0.235_619_45 * n as f32).sin()).clamp(-1.0, 1.0)).collect()
+        (0..16_000).map(|n| amplitude * (0.235_619_45 * n as f32).sin()).collect()
     }
 
     fn sound(audio: &[f32]) -> Sound {
-        Sound::of(&Decoded { samples: audio.to_vec(), floats: None })
+        Sound::of(&Decoded { samples: audio.to_vec(), floats: None, clipped: 0.0 })
     }
 
     #[test]
     fn floats_beyond_full_scale_are_not_clipped() {
-        let loud: Vec<f32> = (0..16_000).map(|n| 1.3 * (0.05 * n as f32).sin()).collect();
-        let of = |peak, full_scale, samples: &[f32]| {
-            Sound::of(&Decoded { samples: samples.to_vec(), floats: Some(FloatRange { peak, full_scale }) })
-        };
-        assert!(!of(1.3, 1.0, &loud).is_clipped());
-        assert!(of(1.0, 1.0, &tone(1.3)).is_clipped(), "cut off at full scale all the same");
-        let integers = of(32_767.0, 32_768.0, &tone(0.3));
-        assert!(!integers.is_clipped() && integers.divided_by == Some(32_768.0));
+        let of = |floats| Sound::of(&Decoded { samples: tone(1.0), floats, clipped: 0.01 });
+        let range = |peak, full_scale| Some(FloatRange { peak, full_scale });
+        assert!(!of(range(1.3, 1.0)).is_clipped());
+        assert!(of(range(1.0, 1.0)).is_clipped() && of(None).is_clipped(), "cut off at full scale all the same");
+        assert_eq!(of(range(32_767.0, 32_768.0)).divided_by, Some(32_768.0));
     }
 
     #[test]
-    fn what_is_silent_quiet_and_clipped_is_told_apart() {
+    fn what_is_silent_and_quiet_is_told_apart() {
         let is = |audio: &[f32]| {
             let sound = sound(audio);
-            (sound.is_silent(), sound.is_quiet(), sound.is_clipped())
+            (sound.is_silent(), sound.is_quiet())
         };
-        assert_eq!(is(&[0.0; 16_000]), (true, false, false));
+        assert_eq!(is(&[0.0; 16_000]), (true, false));
         // A sine of amplitude a has a power of a²/2: -63 dB and -47 dB.
-        assert_eq!(is(&tone(0.001)), (true, false, false));
-        assert_eq!(is(&tone(0.0063)), (false, true, false));
-        assert_eq!(is(&tone(0.3)), (false, false, false));
-        assert_eq!(is(&tone(1.0)), (false, false, false), "a tone at full scale is whole");
-        assert_eq!(is(&tone(1.3)), (false, false, true));
-        assert_eq!(is(&[]), (true, false, false));
+        assert_eq!(is(&tone(0.001)), (true, false));
+        assert_eq!(is(&tone(0.0063)), (false, true));
+        assert_eq!(is(&tone(0.3)), (false, false));
+        assert_eq!(is(&[]), (true, false));
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl<'a> Speech<'a> {
         };
         add(ProblemKind::Silent, &|sound| sound.is_silent().then(|| loudness(sound)));
         add(ProblemKind::Quiet, &|sound| sound.is_quiet().then(|| loudness(sound)));
-        add(ProblemKind::Clipped, &|sound| sound.is_clipped().then(|| format!("{:.1} % of it", 100.0 * sound.flat)));
+        add(ProblemKind::Clipped, &|sound| sound.is_clipped().then(|| format!("{:.1} % of it", 100.0 * sound.clipped)));
         let divided = sounds.iter().enumerate().filter_map(|(index, sound)| {
             let divided_by = (*sound)?.divided_by?;
             Some(format!("`{}` (by {divided_by})", clips.clip(index).name))

@@ -5,7 +5,7 @@ use crate::config::{HubDataset, Origin};
 use crate::streamed::streamed;
 use crate::{SourceConfig, SourceError};
 use undertone_data::clips::{Clips, ClipsError};
-use undertone_data::records::Paths;
+use undertone_data::records::{Paths, RecordsConfig};
 use undertone_hub::Hub;
 
 impl SourceConfig {
@@ -26,6 +26,17 @@ impl SourceConfig {
             true => self.clips().map(|clips| (clips, Vec::new())),
             false => Ok(Clips::open_usable(&self.records().map_err(Box::new)?)?),
         }
+    }
+
+    /// As [`usable_clips`](Self::usable_clips), of recordings that need no text. They keep the columns by which splits are made.
+    pub(crate) fn clips_without_texts(&self) -> Result<(Clips, Vec<ClipsError>), SpeechError> {
+        if self.is_streamed() {
+            return self.usable_clips();
+        }
+        let mut records = self.records().map_err(Box::new)?;
+        let groups: Vec<String> = records.groups().map(ToString::to_string).collect();
+        records.keep.extend(groups);
+        Ok(Clips::open_usable(&RecordsConfig { without_texts: true, ..records })?)
     }
 
     /// Whether its recordings are read over the network as they are needed.

@@ -34,7 +34,7 @@ use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::augment::Augment;
 use undertone_data::cache::{Cache, CacheWhat};
 use undertone_data::features::LogMel;
-use undertone_data::loader::{Dataset, OnBadSample, SampleError};
+use undertone_data::loader::{Dataset, SampleError};
 use undertone_ops::seeds;
 use undertone_transcribe::{TranscribeOptions, Transcriber};
 
@@ -44,6 +44,8 @@ pub struct SpeechDataset {
     tokens: Tokens,
     /// Maximum length of audio, in samples.
     window: usize,
+    /// Whether each sample is padded to the window.
+    is_padded: bool,
     seed: u64,
 }
 
@@ -131,7 +133,8 @@ impl SpeechDataset {
             Ok(Part::Recordings(Box::new(recordings)))
         });
         let parts = parts.collect::<Result<_, SpeechError>>()?;
-        let dataset = Self { parts, tokens, window, seed };
+        let is_padded = Pad::Window == if training { data.pad } else { data.eval_pad };
+        let dataset = Self { parts, tokens, window, is_padded, seed };
         dataset.check_texts(training)?;
         Ok(dataset)
     }
@@ -246,7 +249,7 @@ fn treatment(experiment: &Experiment, speech: &SpeechBackbone, training: bool) -
         cache: if is_of_audio { data.cache.open()?.map(Arc::new) } else { None },
         features,
         states: states.map(Arc::new),
-        skip: (data.on_bad_sample == OnBadSample::Skip).then_some(data.max_bad_share),
+        skip: data.skip(),
         ..Treatment::default()
     };
     if !training {
@@ -300,12 +303,12 @@ impl Dataset for SpeechDataset {
 
     fn length(&self, index: usize) -> Option<f64> {
         let (part, index) = self.locate(index);
+        let window = Some(self.window as f64 / f64::from(SAMPLE_RATE));
         match part {
+            _ if self.is_padded => window,
             Part::Synthesised(synthesised) => Some(synthesised.seconds(index)),
             // A recording of unknown duration may be as long as the window.
-            Part::Recordings(recordings) => {
-                recordings.seconds(index).or(Some(self.window as f64 / f64::from(SAMPLE_RATE)))
-            }
+            Part::Recordings(recordings) => recordings.seconds(index).or(window),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::progress::Bar;
 use crate::say;
 use std::path::PathBuf;
 use undertone::data::cache::{Cache, CacheUsage};
+use undertone::data::loader::OnBadSample;
 use undertone::phases::{Experiment, RunError, fill_cache};
 use undertone::train::Amount;
 
@@ -52,8 +53,12 @@ fn fill(experiment: &Experiment) -> Result<(), Failure> {
     };
     say!("{}; {} written, {} there already{declined}", holds(filled.usage), filled.written, filled.hits)?;
     unreadable::warn(&filled.unreadable);
+    let (data, all) =
+        (&experiment.data, filled.written + filled.hits + filled.declined + filled.unreadable.len() as u64);
     match filled.unreadable.len() {
         0 => Ok(()),
+        // Training leaves them out as well.
+        count if data.on_bad_sample == OnBadSample::Skip && count as f64 <= data.max_bad_share * all as f64 => Ok(()),
         count => {
             let program = Program::running();
             let text = format!("{count} of the recordings cannot be read: look at them with {program} data check");

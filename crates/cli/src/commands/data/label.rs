@@ -9,7 +9,9 @@ use crate::say;
 use burn::tensor::Device;
 use serde_json::Value;
 use std::path::PathBuf;
+use undertone::data::loader::OnBadSample;
 use undertone::ops::{Compute, autocast};
+use undertone::phases::config::DataConfig;
 use undertone::phases::run::load_whisper;
 use undertone::phases::{Experiment, Labelled, label};
 use undertone::store::{StoreError, write_atomically};
@@ -47,7 +49,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let failed = |e: StoreError| Failure::Machine(format!("cannot write `{}`: {e}", args.out.display()));
     write_atomically(&args.out, list.as_bytes()).map_err(failed)?;
-    report(args, &labelled)
+    report(args, &labelled, &experiment.data)
 }
 
 /// Returns the model that writes the texts, and its spelling map.
@@ -69,7 +71,7 @@ fn transcriber(
     Ok((Transcriber::new(whisper, device, options).map_err(Failure::bad_input)?, spellings))
 }
 
-fn report(args: &Args, labelled: &Labelled) -> Result<(), Failure> {
+fn report(args: &Args, labelled: &Labelled, data: &DataConfig) -> Result<(), Failure> {
     let Labelled { written, differing, silent, unreadable, wer } = labelled;
     if args.max_wer.is_some() && wer.is_none() && *differing == 0 {
         tracing::warn!("--max-wer has no effect: no recording of the list has a text to compare with");
@@ -86,8 +88,13 @@ fn report(args: &Args, labelled: &Labelled) -> Result<(), Failure> {
     let left_out: String = left_out.into_iter().map(|text| format!(", {text}")).collect();
     say!("{}: {written} labelled{left_out}{wer}", args.out.display())?;
     unreadable::warn(unreadable);
+    let all = written + differing + silent + unreadable.len();
     match unreadable.len() {
         0 => Ok(()),
+        count if data.on_bad_sample == OnBadSample::Skip && count as f64 <= data.max_bad_share * all as f64 => {
+            tracing::warn!("{count} recordings that cannot be read are not in the list");
+            Ok(())
+        }
         count => Err(Failure::BadInput(format!("{count} of the recordings cannot be read, and are not in the list"))),
     }
 }
