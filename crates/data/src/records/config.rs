@@ -31,6 +31,10 @@ pub struct RecordsConfig {
     pub share: Option<Share>,
     /// Columns whose values records keep, besides the fields ([`Origin::columns`](super::Origin::columns)).
     pub keep: Vec<String>,
+    /// Maximum share of the records that are left out because one of their fields cannot be used; if not given, such a record is an error.
+    pub skip: Option<f64>,
+    /// Whether recordings may lack a text, as those that are still to be transcribed.
+    pub without_texts: bool,
 }
 
 /// Format of a file.
@@ -95,7 +99,7 @@ impl RecordsConfig {
     }
 
     /// Returns the columns whose equal values keep records together.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &Column> {
+    pub fn groups(&self) -> impl Iterator<Item = &Column> {
         let part = self.part.as_ref().and_then(|part| part.by.as_ref());
         part.into_iter().chain(self.share.as_ref().and_then(|share| share.by.as_ref()))
     }

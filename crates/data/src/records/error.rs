@@ -139,6 +139,18 @@ pub enum RecordsError {
         /// Expected type.
         needs: String,
     },
+    /// More records were left out than is allowed.
+    #[error("{path}: {left_out} of {of} records cannot be used, more than `max_bad_share` allows; the first: {first}")]
+    TooManyBad {
+        /// The files.
+        path: Paths,
+        /// Number of records that were left out.
+        left_out: usize,
+        /// Number of all records.
+        of: usize,
+        /// Why the first was.
+        first: Box<RecordsError>,
+    },
     /// A label or tag is not in the task's set.
     #[error("{origin} has the {kind} `{label}`, which is none of the task's: {set} {hint}")]
     Label {
@@ -168,4 +180,10 @@ pub enum RecordsError {
         /// Text of the context at this position.
         found: String,
     },
+}
+impl RecordsError {
+    /// Whether one record is to blame, and the others can be used.
+    pub(super) fn is_of_record(&self) -> bool {
+        matches!(self, Self::Fields { .. } | Self::Type { .. } | Self::Label { .. } | Self::Span { .. })
+    }
 }

@@ -152,6 +152,35 @@ impl TaskFields<'_> {
         self.names().any(|name| cells.iter().any(|cell| cell.as_ref().eq_ignore_ascii_case(name)))
     }
 
+    /// Checks the first row of a table that is taken for a record, because none of its cells names a field: the fields are then in the first
+    /// columns. More columns than fields are refused, and names that the task does not know are warned of.
+    pub fn check_first<S: AsRef<str>>(&self, path: &Arc<Path>, cells: &[S]) -> Result<(), RecordsError> {
+        let by_place = self.required.iter().filter(|field| !self.config.columns.contains_key(**field)).count();
+        let by_number = self.config.columns.values().any(|column| matches!(column, Column::Number(_)));
+        if self.config.header.is_some() || by_place == 0 || by_number {
+            return Ok(());
+        }
+        let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
+        let (row, fields) = (format!("`{}`", cells.join("`, `")), self.required.join(" and "));
+        if cells.len() > self.required.len() {
+            let reason = format!(
+                "has {} columns, and none of them is called {fields}: if the first row ({}) has names, map the fields under `columns`; if it is \
+                 a record, give `header: false`",
+                cells.len(),
+                shortened(&row)
+            );
+            return Err(RecordsError::Malformed { origin: Origin::line(path, 1), reason });
+        }
+        if cells.iter().all(|cell| is_name(cell)) {
+            tracing::warn!(
+                "{}: the first row ({}) is read as a record; if it has names, map {fields} under `columns`, and if not, `header: false` says so",
+                path.display(),
+                shortened(&row)
+            );
+        }
+        Ok(())
+    }
+
     /// Refuses a header that contains a used column twice, because it is ambiguous.
     pub fn check_header(&self, path: &Arc<Path>, header: Option<&Arc<[String]>>) -> Result<(), RecordsError> {
         let Some(header) = header else { return Ok(()) };
@@ -266,6 +295,20 @@ impl TaskFields<'_> {
     }
 }
 
+/// Returns whether a cell looks like the name of a column: one word of letters and digits.
+fn is_name(cell: &str) -> bool {
+    let is_part = |character: char| character.is_alphanumeric() || "_-.".contains(character);
+    cell.starts_with(char::is_alphabetic) && cell.chars().all(is_part)
+}
+
+/// Returns the beginning of a row for a message.
+fn shortened(row: &str) -> String {
+    match row.char_indices().nth(100) {
+        Some((end, _)) => format!("{}…", &row[..end]),
+        None => row.to_owned(),
+    }
+}
+
 /// Returns a text, or several joined by spaces.
 fn text(value: &Value) -> Option<String> {
     match value {
@@ -292,6 +335,10 @@ pub(super) fn index_of(
         Value::Bool(truth) => truth.to_string(),
         _ => return Ok(None),
     };
+    // A column of whole numbers with a gap is one of floats for pandas, which writes 1 as 1.0.
+    let whole = name.strip_suffix(".0").filter(|whole| !set.contains(&name) && whole.parse::<i64>().is_ok());
+    let given = name.clone();
+    let name = whole.map_or(name.clone(), str::to_owned);
     let named = |name: &str| set.iter().position(|known| known == name);
     let numbers = set.iter().any(|known| is_number(known));
     let place = || match value {
@@ -308,7 +355,7 @@ pub(super) fn index_of(
     index.map(Some).ok_or_else(|| RecordsError::Label {
         origin: origin(),
         kind,
-        label: name.clone(),
+        label: given,
         set: set.join(", "),
         hint: if numbers { NAMES_ALONE } else { NAMES_OR_PLACES },
     })

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -13,11 +13,36 @@ use super::row::{Content, Row};
 use super::starts::Starts;
 use super::{Format, Origin, RecordsError, parquet, squad};
 
+/// Warnings of records that are left out, each of which is given once.
+static NAMED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 impl TaskFields<'_> {
     /// Returns the records of the configured part, up to the limit, each made by `record`; at least one.
-    pub fn read<T>(&self, record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
+    pub fn read<T>(&self, mut record: impl FnMut(&Row) -> Result<T, RecordsError>) -> Result<Vec<T>, RecordsError> {
         self.config.validate()?;
-        self.select(rows(self)?, record)
+        let (mut left_out, mut first) = (0_usize, None);
+        let records = self.select(rows(self)?, |row| match record(row) {
+            Err(problem) if self.config.skip.is_some() && problem.is_of_record() => {
+                left_out += 1;
+                first.get_or_insert(problem);
+                Ok(None)
+            }
+            record => record.map(Some),
+        })?;
+        if let (Some(share), Some(first)) = (self.config.skip, first) {
+            let (path, of) = (self.config.path.clone(), records.len());
+            if left_out as f64 > share * of as f64 {
+                return Err(RecordsError::TooManyBad { path, left_out, of, first: Box::new(first) });
+            }
+            let text = format!("{path}: {left_out} of {of} records are left out, the first because {first}");
+            // Records are read for their texts and for their features.
+            let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+            if !named.contains(&text) {
+                tracing::warn!("{text}");
+                named.push(text);
+            }
+        }
+        Ok(records.into_iter().flatten().collect())
     }
 }
 
@@ -166,7 +191,10 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
     let names: Arc<[String]> = first.1.iter().map(|cell| cell.trim().to_owned()).collect();
     let width = names.len();
     let (header, first) = if task.is_header(&names) { (Some(names), None) } else { (None, Some(Ok(first))) };
-    task.check_header(&path, header.as_ref())?;
+    match &first {
+        Some(Ok((_, cells))) => task.check_first(&path, &cells.iter().collect::<Vec<_>>())?,
+        _ => task.check_header(&path, header.as_ref())?,
+    }
     let records = records.map(move |record| match record {
         Ok(record) => Ok((line(record.position()), record)),
         Err(error) => Err((line(error.position()), error)),
@@ -244,9 +272,10 @@ fn table_error(path: &Arc<Path>, line: u64, error: &csv::Error) -> RecordsError 
     }
 }
 
-/// Reads sentences. The columns of a line are separated by tabs, or by white space if there are none.
+/// Reads sentences. The columns of a line are separated by tabs, or by blanks if there are none. Lines before a sentence that begin with `# `
+/// and have another number of columns than it are comments.
 fn conll(path: Arc<Path>) -> Result<Rows, RecordsError> {
-    let mut lines = lines(&path)?;
+    let mut lines = lines(&path)?.peekable();
     Ok(Box::new(std::iter::from_fn(move || {
         let mut first = 0;
         let mut columns: Vec<Vec<Value>> = Vec::new();
@@ -265,10 +294,11 @@ fn conll(path: Arc<Path>) -> Result<Rows, RecordsError> {
                 }
                 continue;
             }
-            let cells: Vec<&str> = match line.contains('\t') {
-                true => line.split('\t').map(str::trim).collect(),
-                false => line.split_whitespace().collect(),
-            };
+            let cells = cells(&line);
+            let next = lines.peek().and_then(|next| Some(next.as_ref().ok()?.1.as_str())).unwrap_or_default();
+            if columns.is_empty() && looks_like_comment(&line) && is_comment(cells.len(), next) {
+                continue;
+            }
             if columns.is_empty() {
                 first = number;
                 columns = vec![Vec::new(); cells.len()];
@@ -285,6 +315,26 @@ fn conll(path: Arc<Path>) -> Result<Rows, RecordsError> {
             }
         }
     })))
+}
+
+/// Returns the columns of a line. A word may contain other spaces than blanks, as `10 000` does with one that does not break.
+fn cells(line: &str) -> Vec<&str> {
+    match line.contains('\t') {
+        true => line.split('\t').map(|cell| cell.trim_matches(' ')).collect(),
+        false => line.split(' ').filter(|cell| !cell.is_empty()).collect(),
+    }
+}
+
+fn looks_like_comment(line: &str) -> bool {
+    line.starts_with("# ") && !line.contains('\t')
+}
+
+/// Whether a line that looks like a comment and has so many columns is one, by the line after it: `# O` may be a word and its tag.
+fn is_comment(columns: usize, next: &str) -> bool {
+    match cells(next).len() {
+        0 => columns > 2,
+        others => looks_like_comment(next) || others != columns,
+    }
 }
 
 /// Reads two files line by line.

@@ -23,6 +23,12 @@ impl PairRecord {
             TaskFields { config, required: &["source", "target"], optional: &[], aliases: &[], shared: Some("source") };
         task.read(|row| {
             let (source, target) = (task.text(row, "source")?, task.text(row, "target")?);
+            // The sentences of a source belong together; several targets are alternatives.
+            if let Some(several) = task.required(row, "target")?.as_array().filter(|targets| targets.len() > 1) {
+                let needs =
+                    format!("one text ({} are given): name one, as `columns: {{target: target.0}}`", several.len());
+                return Err(task.mistyped(row, "target", &several.clone().into(), &needs));
+            }
             Ok(Self { source, target, origin: row.origin.clone() })
         })
     }

@@ -298,6 +298,12 @@ fn conll_sentences_end_at_blank_lines() {
     let chunks = mapped(four, [("tags", 2)]);
     assert_eq!(tag_set(&chunks).unwrap(), ["O", "B-NP", "I-NP", "B-VP", "I-VP"]);
 
+    // Comments of CoNLL-U and MultiCoNER, a word that looks like one, and a space that does not break.
+    let text = "# sent_id = 1\n# text = a b\nRome B-place\nfell O\n\n# id 7 domain=en\n# O\n2\u{a0}000 O\n\n# O\nend O\n\n# O\n";
+    let records = TagRecord::read(&folder.file("e.conll", text), &tags).unwrap();
+    let found: Vec<_> = records.iter().map(|record| record.words.join("|")).collect();
+    assert_eq!(found, ["Rome|fell", "#|2\u{a0}000", "#|end", "#"]);
+
     let fails = |text: &str| error(&folder, TagRecord::read(&folder.file("c.conll", text), &labels(&["O"])));
     assert!(
         fails("a\tO\n\na\tO\nb\tB-x\n").starts_with("c.conll line 4 has the tag `B-x`, which is none of the task's: O")

@@ -4,9 +4,9 @@ use super::leak::Print;
 use super::place::Look;
 use super::report::{ProblemKind, Severity, SourceCheck, Spread};
 use crate::SourceConfig;
-use crate::config::TaskConfig;
+use crate::config::{DataConfig, TaskConfig};
 use crate::run::read_texts;
-use undertone_data::records::Origin;
+use undertone_data::records::{Origin, RecordsConfig};
 use undertone_model::text::TextTokenizer;
 use undertone_tasks::{Framer, TextDataset, TextSample};
 use undertone_train::BoxError;
@@ -18,6 +18,7 @@ type Read = (Vec<(Origin, String)>, Vec<Vec<String>>, TextDataset);
 
 /// Checks text sources for a model.
 pub(super) struct Written<'a> {
+    pub data: &'a DataConfig,
     pub tokenizer: &'a TextTokenizer,
     pub framer: &'a Framer,
 }
@@ -70,9 +71,9 @@ impl Written<'_> {
 
     /// Returns the texts and the passages of the records, and the samples made of them.
     fn read(&self, task: &TaskConfig, source: &SourceConfig) -> Result<Read, BoxError> {
-        let records = source.records()?;
+        let records = RecordsConfig { skip: self.data.skip(), ..source.records()? };
         let (inputs, passages) = (task.head.texts(&records)?, task.head.passages(&records)?);
-        Ok((inputs, passages, read_texts(task, source, self.framer)?))
+        Ok((inputs, passages, read_texts(self.data, task, source, self.framer)?))
     }
 
     /// Returns the share of unknown tokens, if the vocabulary has a token for them.

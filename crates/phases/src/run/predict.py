@@ -419,6 +419,30 @@ class TextEncoder(Network):
         return x
 
 
+def words_of(text):
+    """Words of a text. Punctuation before and after a word is a word of its own, and so is the `'s` of a genitive."""
+    words = []
+    for piece in text.split():
+        if not any(mark.isalnum() for mark in piece):
+            words.append(piece)
+            continue
+        start, end = 0, len(piece)
+        while piece[start] in "\"'“”‘’„«‹([{<¿¡`":
+            start += 1
+        while piece[end - 1] in "\"'“”‘’»›)]}>.,;:!?…。，！？、`" and not is_abbreviated(piece[start:end]):
+            end -= 1
+        middle = end - 2 if piece[start:end].endswith(("'s", "’s")) else end
+        parts = [*piece[:start], piece[start:middle], piece[middle:end], *piece[end:]]
+        words += [part for part in parts if part]
+    return words
+
+
+def is_abbreviated(word):
+    """Whether the point at the end of a word belongs to it: of an initial (`J.`), or of an abbreviation with other
+    points (`U.S.`)."""
+    return word.endswith(".") and all(len(part) == 1 and part.isalpha() for part in word[:-1].split("."))
+
+
 class TextTask:
     """Head of a text task. Its methods are named as the kinds of head, and answer a text that may have a context.
     `encode` is a function from tokens to states."""
@@ -443,7 +467,7 @@ class TextTask:
 
     def tag(self, text, _, encode):
         """Words that have a tag, with their tags. The tag of a word is that of its first token."""
-        words, labels = text.split(), self.config["labels"]
+        words, labels = words_of(text), self.config["labels"]
         # Byte-level tokenizers mark words by the space before them.
         encoding = self.read([f" {word}" for word in words], None, self.config.get("max_length", 128))
         tags = self.head.linear("classifier", encode(encoding))[0].argmax(-1).tolist()

@@ -19,9 +19,9 @@ impl Modality for TextBackbone {
         self.network.clone()
     }
 
-    fn samples(&self, Opening { task, sources, .. }: &Opening) -> Result<Arc<dyn TaskSamples>, RunError> {
+    fn samples(&self, Opening { experiment, task, sources, .. }: &Opening) -> Result<Arc<dyn TaskSamples>, RunError> {
         // Validation has checked that there is exactly one source.
-        let samples = read_texts(task, &sources[0], &self.framer)
+        let samples = read_texts(&experiment.data, task, &sources[0], &self.framer)
             .map_err(|source| RunError::Records { task: task.name.clone(), source })?;
         Ok(Arc::new(samples))
     }

@@ -1,15 +1,20 @@
 //! Records of text tasks.
 
 use crate::SourceConfig;
-use crate::config::TaskConfig;
+use crate::config::{DataConfig, TaskConfig};
 use std::collections::BTreeMap;
 use undertone_data::records::{Origin, RecordsConfig};
 use undertone_tasks::{Columns, Framer, TextDataset};
 use undertone_train::BoxError;
 
-/// Reads the records of `source` as the task's head needs them.
-pub(crate) fn read_texts(task: &TaskConfig, source: &SourceConfig, framer: &Framer) -> Result<TextDataset, BoxError> {
-    let records = source.records()?;
+/// Reads the records of `source` as the task's head needs them. A record that cannot be used is treated as `data` says.
+pub(crate) fn read_texts(
+    data: &DataConfig,
+    task: &TaskConfig,
+    source: &SourceConfig,
+    framer: &Framer,
+) -> Result<TextDataset, BoxError> {
+    let records = RecordsConfig { skip: data.skip(), ..source.records()? };
     let texts = task.head.texts(&records)?;
     check_texts(&records, &texts)?;
     let samples = task.head.read(&records, framer)?;

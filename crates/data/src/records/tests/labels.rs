@@ -32,6 +32,31 @@ fn a_number_is_a_name_where_names_are_numbers() {
 }
 
 #[test]
+fn whole_numbers_may_be_written_as_floats() {
+    let folder = Folder::new();
+    assert_eq!(read(&folder, &["1.0", "\"0.0\""], &["no", "yes"]).unwrap(), [1, 0]);
+    assert_eq!(read(&folder, &["5.0", "1"], &["1", "5"]).unwrap(), [1, 0]);
+    assert_eq!(read(&folder, &["1.0"], &["1", "1.0"]).unwrap(), [1], "a name of its own");
+    assert!(error(&folder, read(&folder, &["1.5"], &["no", "yes"])).contains("`1.5`"));
+}
+
+#[test]
+fn records_that_cannot_be_used_are_left_out_up_to_a_share() {
+    let folder = Folder::new();
+    let lines = (0..10).map(|n| format!("{{\"text\": \"{n}\", \"label\": {}}}\n", if n == 3 { -1 } else { 0 }));
+    let file = folder.file("a.jsonl", lines.chain(["{\"text\": null, \"label\": 0}".to_owned()]).collect::<String>());
+    let read = |skip| ClassifyRecord::read(&RecordsConfig { skip, ..file.clone() }, &labels(&["no", "yes"]));
+    assert!(error(&folder, read(None)).contains("line 4 has the label `-1`"));
+    let texts: Vec<String> = read(Some(0.2)).unwrap().into_iter().map(|record| record.text).collect();
+    assert_eq!(texts.join(" "), "0 1 2 4 5 6 7 8 9");
+    let refused = error(&folder, read(Some(0.1)));
+    assert!(
+        refused.contains("2 of 11 records") && refused.contains("`max_bad_share`") && refused.contains("`-1`"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn truth_is_the_names_0_and_1_or_the_first_two_places() {
     let folder = Folder::new();
     assert_eq!(read(&folder, &["true", "false"], &["1", "0"]).unwrap(), [0, 1]);

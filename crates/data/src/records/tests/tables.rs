@@ -35,6 +35,38 @@ fn lines_are_counted_whatever_ends_them() {
 }
 
 #[test]
+fn columns_that_are_not_named_are_not_guessed_among_others() {
+    let folder = Folder::new();
+    let pairs = |config: &RecordsConfig| -> Result<Vec<String>, RecordsError> {
+        Ok(PairRecord::read(config)?.into_iter().map(|record| record.source).collect())
+    };
+    let file = folder.file("a.csv", "id,article,highlights\n1,long,short\n");
+    let refused = error(&folder, pairs(&file));
+    assert!(refused.contains("a.csv line 1 has 3 columns") && refused.contains("`article`"), "{refused}");
+    assert!(refused.contains("`columns`") && refused.contains("`header: false`"), "{refused}");
+    let named = mapped(file.clone(), [("source", "article"), ("target", "highlights")]);
+    assert_eq!(pairs(&named).unwrap(), ["long"]);
+    let by_number = mapped(file.clone(), [("source", 1), ("target", 2)]);
+    assert_eq!(pairs(&RecordsConfig { header: Some(true), ..by_number }).unwrap(), ["long"]);
+    assert_eq!(pairs(&RecordsConfig { header: Some(false), ..file }).unwrap(), ["id", "1"]);
+    assert_eq!(
+        pairs(&folder.file("b.tsv", "guten Tag\tgood day\n")).unwrap(),
+        ["guten Tag"],
+        "as many columns as fields"
+    );
+}
+
+#[test]
+fn alternatives_of_a_target_are_not_joined() {
+    let folder = Folder::new();
+    let file = folder.file("a.jsonl", r#"{"source": ["a", "b"], "target": ["x", "y"]}"#);
+    let refused = error(&folder, PairRecord::read(&file));
+    assert!(refused.contains("a list in target") && refused.contains("target.0"), "{refused}");
+    let first = PairRecord::read(&mapped(file, [("target", "target.0")])).unwrap();
+    assert_eq!((first[0].source.as_str(), first[0].target.as_str()), ("a b", "x"));
+}
+
+#[test]
 fn names_of_columns_are_read_in_upper_and_lower_case() {
     let folder = Folder::new();
     let texts = |name: &str, content: &str| -> Vec<String> {

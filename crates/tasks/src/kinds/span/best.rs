@@ -1,4 +1,5 @@
-use super::{SpanConfig, SpanWindow};
+use super::config::SpanConfig;
+use super::windows::SpanWindow;
 use crate::TextError;
 use std::cmp::Ordering;
 

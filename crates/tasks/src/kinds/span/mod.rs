@@ -1,10 +1,12 @@
 //! Question answering: a span of the context that answers a question.
 
 mod best;
+mod config;
 mod score;
 mod windows;
 
 pub use best::{WindowLogits, best_span};
+pub use config::SpanConfig;
 pub use score::{SpanAnswer, SpanTarget};
 pub use windows::{SpanWindow, span_windows};
 
@@ -17,81 +19,13 @@ use crate::{
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use undertone_data::records::{RecordsConfig, RecordsError, SpanRecord};
-use undertone_model::heads::{SpanHead, SpanHeadConfig, SpanLogits};
+use undertone_model::heads::{SpanHead, SpanLogits};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
 
-/// Extraction of answers from a context.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SpanConfig {
-    /// Maximum number of tokens of question and context; a longer context is split into windows.
-    pub max_length: usize,
-    /// Number of tokens that a window shares with the one before it.
-    pub doc_stride: usize,
-    /// Number of the best answers that are compared; it has no effect, because the best of them is the answer.
-    pub n_best: usize,
-    /// Maximum number of tokens of an answer.
-    pub max_answer_length: usize,
-    /// Threshold by which the score of no answer must exceed that of the best answer; without it, every question has an
-    /// answer.
-    pub null_score_diff_threshold: Option<f32>,
-    /// Dropout in the head, in training.
-    pub dropout: f64,
-}
-
-impl Default for SpanConfig {
-    /// Customary values for SQuAD 1.1.
-    fn default() -> Self {
-        Self {
-            max_length: 384,
-            doc_stride: 128,
-            n_best: 20,
-            max_answer_length: 30,
-            null_score_diff_threshold: None,
-            dropout: SpanHeadConfig::default().dropout,
-        }
-    }
-}
-
-/// Maximum of `n_best`.
-const MOST_ANSWERS: usize = 1000;
-
 impl SpanConfig {
-    fn head_config(&self) -> SpanHeadConfig {
-        SpanHeadConfig::new().with_dropout(self.dropout)
-    }
-
-    /// Checks the keys of windows, as far as they do not depend on questions.
-    fn check_windows(&self) -> Result<(), TextError> {
-        if self.doc_stride < self.max_length {
-            return Ok(());
-        }
-        let (stride, length) = (self.doc_stride, self.max_length);
-        let reason =
-            format!("`doc_stride` is {stride}: make it less than `max_length`, {length}, so that windows move on");
-        Err(TextError::Config { reason })
-    }
-
-    /// Checks the keys of answers.
-    fn check_answers(&self) -> Result<(), TextError> {
-        let fail = |reason: &str| Err(TextError::Config { reason: reason.into() });
-        match self {
-            Self { n_best: 0, .. } => fail("`n_best` is 0: keep at least 1 answer"),
-            Self { n_best, .. } if *n_best > MOST_ANSWERS => {
-                fail(&format!("`n_best` is {n_best}: keep at most {MOST_ANSWERS} answers"))
-            }
-            Self { max_answer_length: 0, .. } => fail("`max_answer_length` is 0: an answer has at least 1 token"),
-            Self { null_score_diff_threshold: Some(threshold), .. } if threshold.is_nan() => {
-                fail("`null_score_diff_threshold` is not a number: give 0 or a margin")
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Makes the samples of questions: one per window.
     fn samples(&self, records: Vec<SpanRecord>, framer: &Framer) -> Result<Vec<TextSample>, TextError> {
         let windows = span_windows(framer, &records, self)?;
@@ -142,7 +76,18 @@ impl TaskKind for SpanConfig {
     }
 
     fn read(&self, records: &RecordsConfig, framer: &Framer) -> Result<TextDataset, ReadError> {
-        let samples = self.samples(SpanRecord::read(records)?, framer)?;
+        let path = records.path.clone();
+        let records = SpanRecord::read(records)?;
+        let unanswered = records.iter().filter(|record| record.answers.is_empty()).count();
+        if unanswered > 0 && self.null_score_diff_threshold.is_none() {
+            tracing::warn!(
+                "{}: {unanswered} of {} questions have no answer, which counts as wrong whatever is answered: give the head \
+                 `null_score_diff_threshold: 0`, and it may answer that there is none",
+                path,
+                records.len()
+            );
+        }
+        let samples = self.samples(records, framer)?;
         let cut = Cut { inputs: 0, targets: unreachable_answers(&samples) };
         Ok(TextDataset::new(samples, cut))
     }

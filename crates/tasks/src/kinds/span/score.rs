@@ -1,6 +1,8 @@
 //! Metrics of question answering.
 
-use super::{SpanConfig, SpanWindow, WindowLogits, best_span};
+use super::best::{WindowLogits, best_span};
+use super::config::SpanConfig;
+use super::windows::SpanWindow;
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextError, TextSample};
 use std::sync::Arc;
 use undertone_data::records::SpanRecord;

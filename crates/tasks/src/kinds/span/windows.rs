@@ -1,7 +1,7 @@
 use tokenizers::{Encoding, TruncationDirection};
 use undertone_data::records::{Answer, SpanRecord};
 
-use super::SpanConfig;
+use super::config::SpanConfig;
 use crate::{Framer, TextError};
 
 /// A question and a part of its context, as tokens.

@@ -1,6 +1,7 @@
 //! Tagging: a tag for each word.
 
 mod features;
+mod words;
 
 pub use features::{TagFeatures, tag_features};
 
@@ -19,6 +20,7 @@ use undertone_metrics::{EntityCounts, SampleScores, entities};
 use undertone_model::heads::{TagHead, TagHeadConfig};
 use undertone_model::layers::Embedding;
 use undertone_ops::cross_entropy;
+use words::words;
 
 /// Tagging of words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -165,7 +167,7 @@ impl TaskKind for TagConfig {
     }
 
     fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
-        let words: Vec<String> = text.text.split_whitespace().map(str::to_owned).collect();
+        let words: Vec<String> = words(text.text).into_iter().map(str::to_owned).collect();
         let record = TagRecord { tags: vec![self.outside(); words.len()], words, origin: user_input_origin() };
         let (samples, _) = self.samples(vec![record], framer)?;
         let of = |sample: &TextSample| sample.target.get::<TagTarget>().map_or(0, |target| target.features.cut);
@@ -177,7 +179,7 @@ impl TaskKind for TagConfig {
     fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
         let target = samples.first().ok_or("nothing was read")?.target.get::<TagTarget>()?;
         let tags = target.word_tags(answers.first(), self.outside())?;
-        let named = text.text.split_whitespace().zip(tags).filter(|(_, tag)| *tag != self.outside());
+        let named = words(text.text).into_iter().zip(tags).filter(|(_, tag)| *tag != self.outside());
         let named: Vec<String> = named.map(|(word, tag)| format!("{word} ({})", self.labels[tag])).collect();
         Ok(named.join(" "))
     }
