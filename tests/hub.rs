@@ -94,12 +94,14 @@ fn the_files_of_a_model_are_those_that_its_index_lists() {
 
 #[test]
 fn an_adapter_by_itself_is_fetched_without_its_model() {
-    let names = ["adapter_config.json", "adapter_model.safetensors", "README.md"];
-    let files = names.map(|name| (name.to_owned(), b"{}".to_vec()));
-    let case = Case::new(Repository::model(files.into()));
-    for hub in [case.online(), case.offline()] {
-        let folder = hub.model(MODEL, None).expect("fetched");
-        assert!(names[..2].iter().all(|name| folder.join(name).is_file()) && !folder.join(names[2]).exists());
+    for weights in ["adapter_model.safetensors", "adapter_model.bin"] {
+        let names = ["adapter_config.json", weights, "README.md"];
+        let files = names.map(|name| (name.to_owned(), b"{}".to_vec()));
+        let case = Case::new(Repository::model(files.into()));
+        for hub in [case.online(), case.offline()] {
+            let folder = hub.model(MODEL, None).expect("fetched");
+            assert!(names[..2].iter().all(|name| folder.join(name).is_file()) && !folder.join(names[2]).exists());
+        }
     }
 }
 

@@ -136,6 +136,8 @@ fn a_curve_of_blends_is_evaluated_on_the_task_and_on_general_data() {
     let shares: Vec<f64> = found.iter().filter_map(|point| point["share"].as_f64()).collect();
     assert_eq!(shares, [0.0, 0.25, 1.0]);
     place.run(&["export", "--run", "runs/tiny", "--blend", "base:0.25", "--out", "some"]).succeeded();
+    let card = std::fs::read_to_string(place.path("some/README.md")).expect("a card");
+    assert!(card.contains("a mixture: 0.25 of those of") && !card.contains("## Scores"), "{card}");
     for (point, model) in found.iter().zip(["runs/tiny/best", "some", "model"]) {
         let loss = |more: &[&str]| {
             let model = format!("model.path={model}");

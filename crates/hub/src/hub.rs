@@ -31,17 +31,30 @@ impl Hub {
     pub const ATTEMPTS: u32 = 6;
 
     /// Reads `HF_HUB_CACHE`, `HF_HOME`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_TOKEN` as Hugging Face's own libraries
-    /// do. Without `HF_HUB_CACHE` the cache is the folder `hub` in `HF_HOME`. Without `HF_TOKEN` the token is the one
-    /// stored by `hf auth login`, in the file `token` in `HF_HOME`, or in the file that `HF_TOKEN_PATH` names.
+    /// do, and where one is not set its other name: `HUGGINGFACE_HUB_CACHE`, `TRANSFORMERS_OFFLINE`, `HUGGING_FACE_HUB_TOKEN`. Without
+    /// `HF_HUB_CACHE` the cache is the folder `hub` in `HF_HOME`, which is `huggingface` in `XDG_CACHE_HOME` or `~/.cache`. Without
+    /// `HF_TOKEN` the token is the one stored by `hf auth login`, in the file `token` in `HF_HOME`, or in the file that `HF_TOKEN_PATH`
+    /// names.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let home = Cache::from_env();
-        let file = variable("HF_TOKEN_PATH").map_or_else(|| home.token_path(), PathBuf::from);
-        let token = variable("HF_TOKEN").or_else(|| std::fs::read_to_string(file).ok());
+        let place = |name: &str| variable(name).map(|path| expanded(&path, variable("HOME").as_deref()));
+        let home = place("HF_HOME").or_else(|| Some(place("XDG_CACHE_HOME")?.join("huggingface")));
+        let usual = home.map_or_else(Cache::from_env, |home| Cache::new(home.join("hub")));
+        let file = place("HF_TOKEN_PATH").unwrap_or_else(|| usual.token_path());
+        let token = variable("HF_TOKEN")
+            .or_else(|| variable("HUGGING_FACE_HUB_TOKEN"))
+            .or_else(|| std::fs::read_to_string(file).ok());
         Self {
-            cache: variable("HF_HUB_CACHE").map_or_else(|| home.path().clone(), PathBuf::from),
+            // The second name is that of earlier versions.
+            cache: ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"]
+                .into_iter()
+                .find_map(place)
+                .unwrap_or(usual.path().clone()),
             endpoint: variable("HF_ENDPOINT"),
-            offline: variable("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value)),
+            offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"]
+                .into_iter()
+                .find_map(variable)
+                .is_some_and(|on| is_true(&on)),
             token: token.as_deref().and_then(Token::new),
             attempts: Self::ATTEMPTS,
         }
@@ -54,9 +67,28 @@ impl Hub {
     }
 }
 
+/// Returns the path of a variable, which may begin with `~` and contain `$HOME`, as huggingface_hub reads it.
+fn expanded(path: &str, home: Option<&str>) -> PathBuf {
+    let Some(home) = home else { return path.into() };
+    match path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+        Some(rest) => format!("{home}{rest}").into(),
+        None => path.replace("${HOME}", home).replace("$HOME", home).into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_are_expanded_as_huggingface_hub_does() {
+        for (given, path) in
+            [("~/hf", "/h/hf"), ("~", "/h"), ("~x/hf", "~x/hf"), ("$HOME/hf", "/h/hf"), ("/a/${HOME}", "/a//h")]
+        {
+            assert_eq!(expanded(given, Some("/h")), PathBuf::from(path), "{given}");
+        }
+        assert_eq!(expanded("~/hf", None), PathBuf::from("~/hf"));
+    }
 
     #[test]
     fn a_variable_is_true_where_python_takes_it_for_that() {

@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Files other than the weights that a model's folder may contain.
-const BESIDE_WEIGHTS: [&str; 10] = [
+const BESIDE_WEIGHTS: [&str; 11] = [
     "config.json", "tokenizer.json", "generation_config.json", "preprocessor_config.json", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "normalizer.json", "vocab.json", "merges.txt",
+    "special_tokens_map.json", "added_tokens.json", "normalizer.json", "vocab.json", "vocab.txt", "merges.txt",
 ];
 /// Weights in one file or in shards, by preference: the file, and the index of the shards.
 const WEIGHTS: [[&str; 2]; 2] =
     [["model.safetensors", "model.safetensors.index.json"], ["pytorch_model.bin", "pytorch_model.bin.index.json"]];
-/// Files of an adapter by itself, as PEFT saves it.
-const ADAPTER: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
+/// Files of an adapter by itself, as PEFT saves it: its description, and its weights, by preference.
+const ADAPTER: &str = "adapter_config.json";
+const ADAPTER_WEIGHTS: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
 
 impl Hub {
     /// Returns the folder of `model` in the cache; missing files are downloaded. What was downloaded before is used where the Hub cannot be
@@ -57,7 +58,7 @@ impl Hub {
         // Python's libraries do not record a name for a revision that is a commit.
         let of_commit = |file: &str| Some(cached.pointer_path(revision).join(file)).filter(|file| file.exists());
         let config =
-            [BESIDE_WEIGHTS[0], ADAPTER[0]].into_iter().find_map(|file| cached.get(file).or_else(|| of_commit(file)));
+            [BESIDE_WEIGHTS[0], ADAPTER].into_iter().find_map(|file| cached.get(file).or_else(|| of_commit(file)));
         Ok(config.and_then(|config| config.parent().map(PathBuf::from)))
     }
 }
@@ -66,9 +67,9 @@ impl Hub {
 fn download(snapshot: &Snapshot, failed: &impl Fn(&str, String) -> HubError) -> Result<PathBuf, HubError> {
     let get = |file: &str| snapshot.file(file).map_err(|e| failed(file, e.to_string()));
     let has = |file: &str| snapshot.files.iter().any(|listed| listed == file);
-    if has(ADAPTER[0]) && !has(BESIDE_WEIGHTS[0]) {
-        get(ADAPTER[1])?;
-        return named(snapshot, get(ADAPTER[0])?, failed);
+    if has(ADAPTER) && !has(BESIDE_WEIGHTS[0]) {
+        get(ADAPTER_WEIGHTS.into_iter().find(|file| has(file)).unwrap_or(ADAPTER_WEIGHTS[0]))?;
+        return named(snapshot, get(ADAPTER)?, failed);
     }
     let [file, index] = WEIGHTS
         .into_iter()

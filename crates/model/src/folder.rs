@@ -43,7 +43,7 @@ pub enum FolderError {
         reason: String,
     },
     /// There is no tokenizer.
-    #[error("`{}` has no tokenizer: it needs tokenizer.json, or vocab.json and merges.txt", .0.display())]
+    #[error("`{}` has no tokenizer: it needs tokenizer.json, or the files that it can be made of (vocab.txt for BERT, vocab.json and merges.txt for RoBERTa and Whisper)", .0.display())]
     NoTokenizer(PathBuf),
     /// The configuration does not describe such a model, or the tokenizer is of another kind.
     #[error("`{}`: {source}", path.display())]

@@ -1,4 +1,4 @@
-//! Folders of adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors`.
+//! Folders of adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` (or, of older versions, `adapter_model.bin`).
 
 use crate::folder::{FolderError, object, read_at_most};
 use regex::Regex;
@@ -6,12 +6,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_store::{HostTensor, TensorFile};
+use undertone_store::{HostTensor, TensorFile, TensorSource, TorchFile};
 
 /// Name of the file that describes an adapter.
 pub const CONFIG: &str = "adapter_config.json";
 /// Name of the file of its tensors.
 pub const WEIGHTS: &str = "adapter_model.safetensors";
+/// The same as PEFT before 0.6 wrote it, in torch's format.
+const TORCH_WEIGHTS: &str = "adapter_model.bin";
 
 /// Prefix of all names of tensors.
 const PREFIX: &str = "base_model.model.";
@@ -24,7 +26,9 @@ pub struct PeftLora {
     /// Model that it was trained on: a folder, or a name on the hub.
     pub base: String,
     settings: Settings,
-    file: TensorFile,
+    file: Box<dyn TensorSource>,
+    /// Names of the tensors in the file.
+    names: Vec<String>,
     path: PathBuf,
 }
 
@@ -93,7 +97,14 @@ impl PeftLora {
         let base = settings.base_model_name_or_path.clone();
         let base =
             base.ok_or_else(|| refuse("`base_model_name_or_path` is missing: write the model's folder".into()))?;
-        Ok(Self { base, settings, file: TensorFile::open(&dir.join(WEIGHTS))?, path: dir.join(WEIGHTS) })
+        let torch = dir.join(TORCH_WEIGHTS);
+        if torch.exists() && !dir.join(WEIGHTS).exists() {
+            let file = TorchFile::open(&torch)?;
+            return Ok(Self { base, settings, names: file.names(), file: Box::new(file), path: torch });
+        }
+        let path = dir.join(WEIGHTS);
+        let file = TensorFile::open(&path)?;
+        Ok(Self { base, settings, names: file.names(), file: Box::new(file), path })
     }
 
     /// Adds the adapter to the base's parameters, as PEFT's `merge_and_unload` does, and replaces those that were trained
@@ -108,8 +119,9 @@ impl PeftLora {
         rename: impl Fn(&str) -> Option<String>,
     ) -> Result<(), FolderError> {
         self.check_tied()?;
-        for name in self.file.names() {
-            let plain = name.strip_prefix(PREFIX).ok_or_else(|| self.refuse(&name, "is no tensor of PEFT's layout"))?;
+        self.check_linear()?;
+        for name in &self.names {
+            let plain = name.strip_prefix(PREFIX).ok_or_else(|| self.refuse(name, "is no tensor of PEFT's layout"))?;
             // The base's own values of a layer that was trained whole are no part of the result.
             if plain.ends_with(".lora_B.weight") || plain.contains(".original_module.") {
                 continue;
@@ -124,11 +136,11 @@ impl PeftLora {
                 None => (plain.replace(".base_layer.", ".").replace(".modules_to_save.", "."), None),
             };
             let known = rename(&target).filter(|target| parameters.contains_key(target));
-            let known = known.ok_or_else(|| self.refuse(&name, "belongs to no parameter of the base"))?;
+            let known = known.ok_or_else(|| self.refuse(name, "belongs to no parameter of the base"))?;
             let Some(parameter) = parameters.get_mut(&known) else { continue };
             match lora {
                 Some(layer) => self.add(layer, parameter)?,
-                None => self.replace(&name, parameter)?,
+                None => self.replace(name, parameter)?,
             }
         }
         Ok(())
@@ -137,8 +149,7 @@ impl PeftLora {
     /// Refuses an embedding that was trained whole: PEFT's copy of it is apart from the output layer, which is the same tensor here, and
     /// keeps the base's values unless the two were tied.
     fn check_tied(&self) -> Result<(), FolderError> {
-        let names = self.file.names();
-        let whole = names.iter().find(|name| {
+        let whole = self.names.iter().find(|name| {
             !name.contains(".original_module.") && TIED.iter().any(|layer| name.ends_with(&format!("{layer}.weight")))
         });
         match whole.filter(|_| !self.settings.ensure_weight_tying) {
@@ -200,6 +211,22 @@ impl PeftLora {
         }
         let rank = rank.max(1) as f64;
         Ok(alpha / if self.settings.use_rslora { rank.sqrt() } else { rank })
+    }
+
+    /// Refuses an adapter of a layer that is no linear one.
+    fn check_linear(&self) -> Result<(), FolderError> {
+        let is_other = |name: &&String| {
+            let is_of_convolution =
+                name.contains(".lora_A.") && self.file.shape(name).is_some_and(|shape| shape.len() != 2);
+            name.contains(".lora_embedding_") || is_of_convolution
+        };
+        match self.names.iter().find(is_other) {
+            Some(name) => Err(self.refuse(
+                name,
+                "adapts an embedding or a convolution, which cannot be merged here: merge it with PEFT first",
+            )),
+            None => Ok(()),
+        }
     }
 
     fn refuse(&self, name: &str, reason: &str) -> FolderError {
@@ -267,6 +294,17 @@ mod tests {
     }
 
     #[test]
+    fn adapters_in_torchs_format_are_read() {
+        let config = r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "r": 2, "lora_alpha": 2}"#;
+        let (dir, mut parameters) = (folder(config, &[]), base());
+        std::fs::remove_file(dir.path().join(WEIGHTS)).expect("removed");
+        std::fs::write(dir.path().join(TORCH_WEIGHTS), include_bytes!("fixtures/adapter_model.bin")).expect("written");
+        let own = |name: &str| name.strip_prefix("model.").map(str::to_owned);
+        PeftLora::open(dir.path()).expect("an adapter").merge(&mut parameters, own).expect("merged");
+        assert_eq!(parameters["x.q.weight"].data, PRODUCT);
+    }
+
+    #[test]
     fn whole_parameters_are_replaced_and_foreign_ones_refused() {
         let config = r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "lora_alpha": 2, "bias": "all"}"#;
         let bias = |name| [(name, tensor(&[2], &[5.0, 6.0]))];
@@ -281,6 +319,16 @@ mod tests {
         let narrow = [("model.x.q.lora_A.weight", tensor(&[2, 2], &[0.0; 4])), lora()[1].clone()];
         let narrow = merged(config, &narrow).expect_err("refused").to_string();
         assert!(narrow.contains("another model"), "{narrow}");
+    }
+
+    #[test]
+    fn adapters_of_other_layers_are_named() {
+        let config = r#"{"peft_type": "LORA", "base_model_name_or_path": "b"}"#;
+        for (name, shape) in [("model.conv1.lora_A.weight", &[2, 3, 1][..]), ("model.embed.lora_embedding_A", &[2, 3])]
+        {
+            let error = merged(config, &[(name, tensor(shape, &[0.0; 6]))]).expect_err(name).to_string();
+            assert!(error.contains(name) && error.contains("embedding or a convolution"), "{error}");
+        }
     }
 
     #[test]

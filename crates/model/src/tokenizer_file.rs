@@ -1,6 +1,7 @@
 //! `tokenizer.json` files.
 
 mod growth;
+pub(crate) mod parts;
 mod patterns;
 mod table;
 mod template;

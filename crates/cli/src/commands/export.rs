@@ -226,7 +226,7 @@ fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     whisper.save(&args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
     let Some(choice) = choice else { return Ok(()) };
     let is_own = whisper.config.own_option().is_some() || whisper.generation.reader.is_some();
-    let card = card(choice, is_own, args.license.as_deref());
+    let card = card(choice, is_own, args.license.as_deref(), args.blend.as_ref());
     write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
@@ -269,6 +269,10 @@ fn check_merge(merge: bool, choice: &Choice) -> Result<(), Failure> {
     let stage = choice.stage.directory.display();
     match (merge, choice.stage.layout) {
         (true, Layout::Model) => Err(Failure::BadInput(format!("`{stage}` has no adapter: leave out --merge"))),
+        (_, Layout::Adapters) if choice.experiment.model.backbone.is_text() => Err(Failure::BadInput(format!(
+            "`{stage}` has adapters and heads on an encoder of text, which are no model of another program: give --format dynamo for all of \
+             them with a script that answers with them, or --format peft for an adapter by itself"
+        ))),
         (false, Layout::Adapters) => Err(Failure::BadInput(format!(
             "`{stage}` has an adapter on a model, and no whole model: give --merge to fold the one into the other, or \
              --format peft to write the adapter by itself"
@@ -312,7 +316,11 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     if choice.has_head() {
         tracing::warn!(
             "the folder holds the adapter and not the task's head, which PEFT has no place for: by itself the adapter gives \
-             other answers than this run; --merge folds in both"
+             other answers than this run; {}",
+            match choice.experiment.model.backbone.is_text() {
+                true => "--format dynamo has both",
+                false => "--merge folds in both",
+            }
         );
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Text encoders in Hugging Face folders.
 
-use super::{TextConfigError, TextEncoder, TextEncoderConfig, TextModelType, TextTokenizer, tensor_name};
+use super::{TextConfigError, TextEncoder, TextEncoderConfig, TextModelType, TextTokenizer, tensor_name, vocabulary};
 use crate::folder::{self, FolderError, Weights, base_parameters, first_named, object, required};
 use crate::shapes::compare;
 use burn::tensor::Device;
@@ -43,7 +43,7 @@ impl PretrainedText {
         Ok(Self { model, config, tokenizer, raw_config: Map::new(), files: BTreeMap::new() })
     }
 
-    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` and the other small files
+    /// Reads a folder: `config.json`, `model.safetensors` (or its shards), `tokenizer.json` (or the vocabulary's parts) and the other small files
     /// of such a model. Other files in it are ignored.
     ///
     /// Tensors may have the prefix of a model with a head (`bert.`, `roberta.`). The pooler and the heads themselves
@@ -57,7 +57,7 @@ impl PretrainedText {
         let config_path = dir.join("config.json");
         let raw_config = object(&config_path, &required(&mut files, dir, "config.json")?)?;
         let config = TextEncoderConfig::from_hf(&raw_config).map_err(|e| FolderError::content(config_path, e))?;
-        let tokenizer = read_tokenizer(dir, &mut files)?;
+        let tokenizer = read_tokenizer(dir, &mut files, config.model_type)?;
         check(&tokenizer, &config, dir.join("tokenizer.json"))?;
         compare(dir, &weights, config.tensors(), |path| names(path, config.model_type))?;
         let model = load_parameters(undrawn(|| config.init(device)), |path| {
@@ -82,15 +82,28 @@ impl PretrainedText {
     }
 }
 
-fn read_tokenizer(dir: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> Result<TextTokenizer, FolderError> {
-    let bytes = required(files, dir, "tokenizer.json")?;
+/// Reads the tokenizer, and makes it of the vocabulary's parts where there is no `tokenizer.json`.
+fn read_tokenizer(
+    dir: &Path,
+    files: &mut BTreeMap<String, Vec<u8>>,
+    model_type: TextModelType,
+) -> Result<TextTokenizer, FolderError> {
     let mut declared = Vec::new();
     for name in ["tokenizer_config.json", "special_tokens_map.json"] {
         if let Some(bytes) = files.get(name) {
             declared.push(object(&dir.join(name), bytes)?);
         }
     }
-    TextTokenizer::from_bytes(bytes, &declared).map_err(|e| FolderError::content(dir.join("tokenizer.json"), e))
+    let (name, bytes) = match files.remove("tokenizer.json") {
+        Some(bytes) => ("tokenizer.json", bytes),
+        None => {
+            let parts = vocabulary::of_files(files, &declared, model_type);
+            let parts = parts.ok_or_else(|| FolderError::NoTokenizer(dir.to_owned()))?;
+            let name = if model_type == TextModelType::Bert { "vocab.txt" } else { "vocab.json" };
+            (name, parts.map_err(|reason| FolderError::Mismatch { path: dir.to_owned(), reason })?)
+        }
+    };
+    TextTokenizer::from_bytes(bytes, &declared).map_err(|e| FolderError::content(dir.join(name), e))
 }
 
 /// Rejects a tokenizer of another model.

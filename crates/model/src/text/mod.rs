@@ -5,6 +5,7 @@ mod config;
 mod encoder;
 mod folder;
 mod tokenizer;
+mod vocabulary;
 
 pub use crate::folder::FolderError;
 pub use config::{TextConfigError, TextEncoderConfig, TextModelType};

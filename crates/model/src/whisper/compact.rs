@@ -24,6 +24,7 @@ impl WhisperConfig {
             (encoder != self.encoder_attention_heads, "encoder_key_value_heads", encoder.to_string()),
             (decoder != self.decoder_attention_heads, "decoder_key_value_heads", decoder.to_string()),
             (self.is_factorised(), "embedding_size", self.embedding_width().to_string()),
+            (self.scale_embedding, "scale_embedding", "true".to_owned()),
         ];
         let found = options.into_iter().find(|(is_on, ..)| *is_on);
         found.map(|(_, key, value)| format!("`{key}` is {value}"))

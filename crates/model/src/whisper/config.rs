@@ -241,7 +241,9 @@ impl WhisperConfig {
             )));
         }
         let required = ["d_model", "encoder_layers", "decoder_layers", "num_mel_bins", "vocab_size"];
-        let config: Self = read_known(json, &required, &OPTIONS)?;
+        let mut config: Self = read_known(json, &required, &OPTIONS)?;
+        // transformers reads the key and scales nothing.
+        config.scale_embedding &= text("model_type") == Some(Self::COMPACT);
         config.validate()?;
         Ok(config)
     }

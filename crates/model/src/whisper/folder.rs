@@ -1,6 +1,7 @@
 //! Whisper models in Hugging Face folders.
 
 use super::companions::{alignment_heads, companions, generation_json};
+use super::generation_config::TASKS;
 use super::vocabulary;
 use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
@@ -30,6 +31,9 @@ pub struct PretrainedWhisper {
     /// The folder's other small files (preprocessor, vocabulary, merges), written back as they were.
     pub(super) files: BTreeMap<String, Vec<u8>>,
 }
+
+/// Token that ends a text in OpenAI's English-only models.
+const ENGLISH_END: u32 = 50256;
 
 impl PretrainedWhisper {
     /// Name of the file of [`spellings`](Self::spellings).
@@ -119,11 +123,14 @@ impl PretrainedWhisper {
             // As transformers does.
             None => of_model(&raw_config),
         };
-        // OpenAI's English-only models have 51864 tokens; their vocabulary contains languages all the same. Files from before these
-        // settings existed do not say it.
-        let is_multilingual = config.vocab_size != 51864 && tokenizer.special_token("<|transcribe|>").is_some();
+        // The vocabulary of OpenAI's English-only models contains languages all the same, and ends its text with token 50256, one before
+        // the others. Files from before these settings existed do not say it.
+        let is_multilingual = tokenizer.end() != ENGLISH_END && tokenizer.special_token("<|transcribe|>").is_some();
         settings.entry("is_multilingual").or_insert(is_multilingual.into());
-        let generation = GenerationConfig::from_json(settings);
+        let mut generation = GenerationConfig::from_json(settings);
+        let task = |task: &str| Some((tokenizer.special_token(&format!("<|{task}|>"))?, task.to_owned()));
+        let languages = tokenizer.languages().into_iter().map(|(token, id)| (id, token));
+        generation.take_forced(&languages.chain(TASKS.into_iter().filter_map(task)).collect());
         // transformers 5 has the settings of the features within those of the processor.
         for (name, section) in
             [("preprocessor_config.json", None), ("processor_config.json", Some("feature_extractor"))]
@@ -147,6 +154,12 @@ impl PretrainedWhisper {
         })
         .map_err(|source| FolderError::Weights { path: dir.to_owned(), source })?;
         Ok(Self { model, config, tokenizer, generation, raw_config, files })
+    }
+
+    /// Language of a model that knows one alone, if that is known: English of OpenAI's English-only models.
+    pub fn only_language(&self) -> Option<&str> {
+        let english = (self.tokenizer.end() == ENGLISH_END).then_some("en");
+        self.generation.language.as_deref().or(english).filter(|_| !self.generation.is_multilingual)
     }
 
     /// Merges a LoRA that PEFT saved for this model.

@@ -2,6 +2,7 @@
 
 use super::language::language_code;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// Keys of `generation_config.json` that decoding needs; other keys are kept and written back.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +33,9 @@ pub struct GenerationConfig {
     raw: Map<String, Value>,
 }
 
+/// Names of the tasks.
+pub(super) const TASKS: [&str; 2] = ["transcribe", "translate"];
+
 const MIN_MEAN_LOGPROB: &str = "min_mean_logprob";
 
 /// Key that earlier versions wrote instead. transformers has a setting of that name, and its `generate` fails on a model that brings it along.
@@ -46,15 +50,17 @@ impl GenerationConfig {
     /// Reads the file's JSON object.
     pub fn from_json(raw: Map<String, Value>) -> Self {
         let number = |key: &str| raw.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+        let is_multilingual = raw.get("is_multilingual").and_then(Value::as_bool);
+        let is_multilingual = is_multilingual.unwrap_or(raw.contains_key("lang_to_id"));
+        // Start, language, task and the token for no timestamps are no new ones.
+        let prompt = if is_multilingual { 4 } else { 2 };
+        let most_new = number("max_new_tokens").map(|most| most.saturating_add(prompt));
         let text = |key: &str| raw.get(key).and_then(Value::as_str).map(|s| s.trim_matches(['<', '|', '>']).to_owned());
         Self {
-            is_multilingual: raw
-                .get("is_multilingual")
-                .and_then(Value::as_bool)
-                .unwrap_or(raw.contains_key("lang_to_id")),
+            is_multilingual,
             suppress_tokens: ids(&raw, "suppress_tokens"),
             begin_suppress_tokens: ids(&raw, "begin_suppress_tokens"),
-            max_length: number("max_length"),
+            max_length: most_new.or(number("max_length")),
             num_beams: number("num_beams"),
             no_repeat_ngram_size: number("no_repeat_ngram_size"),
             length_penalty: raw.get("length_penalty").and_then(Value::as_f64),
@@ -64,6 +70,28 @@ impl GenerationConfig {
             reader: raw.get("reader").and_then(Value::as_str).map(str::to_owned),
             raw,
         }
+    }
+
+    /// Takes language and task from the tokens of `forced_decoder_ids`, where they are not given, as transformers does. `known` are
+    /// the tokens of languages and tasks, such as `<|de|>`, by id.
+    pub(super) fn take_forced(&mut self, known: &BTreeMap<u32, String>) {
+        let forced = self.raw.get("forced_decoder_ids").and_then(Value::as_array).into_iter().flatten();
+        let forced = forced.filter_map(|pair| known.get(&u32::try_from(pair.get(1)?.as_u64()?).ok()?));
+        let forced = forced.map(|token| token.trim_matches(['<', '|', '>']).to_owned());
+        let (mut tasks, mut languages): (Vec<String>, Vec<String>) =
+            forced.partition(|token| TASKS.contains(&token.as_str()));
+        self.task = self.task.take().or(tasks.pop());
+        self.language = self.language.take().or(languages.pop());
+    }
+
+    /// Settings of the file that change what transformers writes, and that decoding here does not have.
+    pub fn ignored(&self) -> Vec<&'static str> {
+        let is_set = |key: &&str| match self.raw.get(*key) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            // A penalty of 1 is none.
+            Some(value) => value.as_f64() != Some(1.0),
+        };
+        ["repetition_penalty", "do_sample", "bad_words_ids", "sequence_bias"].into_iter().filter(is_set).collect()
     }
 
     /// Returns the attention heads that follow the audio, as layer and head, if the file has them.
@@ -96,6 +124,8 @@ impl GenerationConfig {
                 raw.insert(key.into(), tokens.clone().into());
             }
         }
+        // It is in `max_length`, and would come before it.
+        raw.remove("max_new_tokens");
         if let Some(max_length) = self.max_length {
             raw.insert("max_length".into(), max_length.into());
         }
@@ -152,6 +182,33 @@ mod tests {
         assert_eq!(again["begin_suppress_tokens"], serde_json::json!([-1]), "what says the same stays as it was");
         let read = GenerationConfig::from_json(again);
         assert_eq!((read.suppress_tokens, read.no_repeat_ngram_size), (vec![1, 2, 9], Some(3)));
+    }
+
+    #[test]
+    fn forced_tokens_say_language_and_task_unless_they_are_given() {
+        let read = |json: &str| {
+            let mut config = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
+            config.take_forced(&BTreeMap::from([(1, "<|es|>".into()), (2, "<|translate|>".into())]));
+            (config.language, config.task)
+        };
+        let forced = |ids: &str, more: &str| read(&format!(r#"{{"forced_decoder_ids": {ids}{more}}}"#));
+        assert_eq!(forced("[[1, 1], [2, 2], [3, 3]]", ""), (Some("es".into()), Some("translate".into())));
+        assert_eq!(forced("[[1, null], [2, 2]]", ""), (None, Some("translate".into())));
+        assert_eq!(forced("null", ""), (None, None));
+        let given = forced("[[1, 1], [2, 2]]", r#", "language": "german", "task": "transcribe""#);
+        assert_eq!(given, (Some("de".into()), Some("transcribe".into())));
+    }
+
+    #[test]
+    fn new_tokens_are_counted_without_the_prompt() {
+        let read = |json: &str| GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
+        assert_eq!(read(r#"{"max_new_tokens": 8, "max_length": 448, "is_multilingual": true}"#).max_length, Some(12));
+        assert_eq!(read(r#"{"max_new_tokens": null, "max_length": 448}"#).max_length, Some(448));
+        assert_eq!(read(r#"{"repetition_penalty": 1.5, "do_sample": false}"#).ignored(), ["repetition_penalty"]);
+        assert!(read(r#"{"repetition_penalty": 1, "bad_words_ids": null}"#).ignored().is_empty());
+        let mut changed = read(r#"{"max_new_tokens": 8, "is_multilingual": true}"#);
+        changed.max_length = Some(100);
+        assert_eq!(GenerationConfig::from_json(changed.to_json()).max_length, Some(100), "that of the changed model");
     }
 
     #[test]

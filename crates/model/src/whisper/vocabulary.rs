@@ -1,5 +1,6 @@
 //! Vocabularies of byte-pair encoding, trained or from the files of older programs, and the `tokenizer.json` around them.
 
+use crate::tokenizer_file::parts::{self, added_token, object};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use tokenizers::decoders::DecoderWrapper;
@@ -106,14 +107,7 @@ pub(super) fn of_files(files: &BTreeMap<String, Vec<u8>>) -> Option<Result<Vec<u
 }
 
 fn assembled(vocab: &[u8], merges: &[u8], files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<u8>, String> {
-    let object = |name: &str, bytes: &[u8]| {
-        serde_json::from_slice::<Map<String, Value>>(bytes).map_err(|e| format!("`{name}` is not a JSON object: {e}"))
-    };
-    let vocab = object("vocab.json", vocab)?;
-    let merges = std::str::from_utf8(merges).map_err(|e| format!("`merges.txt` is not text: {e}"))?;
-    let pairs: Vec<[&str; 2]> = merges.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| [a, b]).collect();
-    // The first line is `#version: 0.2`.
-    let pairs = pairs.strip_prefix(&[["#version:", "0.2"]]).unwrap_or(&pairs);
+    let (vocab, merges) = (object("vocab.json", vocab)?, parts::merges(merges)?);
     // Tokens by id, and whether they are special.
     let mut added: BTreeMap<u64, (String, bool)> = BTreeMap::new();
     let is_special = |token: &str| is_control(token) && !is_time(token);
@@ -132,7 +126,7 @@ fn assembled(vocab: &[u8], merges: &[u8], files: &BTreeMap<String, Vec<u8>>) -> 
         }));
     }
     let added = added.iter().map(|(id, (token, special))| added_token(*id, token, *special)).collect();
-    Ok(file_with(vocab, json!(pairs), true, added))
+    Ok(file_with(vocab, merges, true, added))
 }
 
 /// Whether a token looks like one that controls Whisper: `<|endoftext|>`.
@@ -143,11 +137,6 @@ pub(super) fn is_control(token: &str) -> bool {
 /// Whether a token stands for a time, as `<|0.02|>` does.
 fn is_time(token: &str) -> bool {
     is_control(token) && token[2..token.len() - 2].bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-}
-
-fn added_token(id: u64, token: &str, special: bool) -> Value {
-    json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
-        "special": special})
 }
 
 fn file_with(vocab: Map<String, Value>, merges: Value, splits: bool, added: Vec<Value>) -> Vec<u8> {

@@ -97,6 +97,19 @@ impl Architecture {
         }
     }
 
+    /// Returns what is wrong with the `model_type` in the `config.json` of a folder, if it is none that is known.
+    pub(crate) fn unknown_type(folder: &Path) -> Option<String> {
+        let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json")).ok()?).ok()?;
+        let name = config.get("model_type")?.as_str().filter(|_| Self::of_folder(folder).is_none())?;
+        let mut known: Vec<&str> = ARCHITECTURES.all().iter().map(|entry| entry.architecture.name).collect();
+        known.sort_unstable();
+        Some(format!(
+            "`{}` is a model of type `{name}`, and those that can be read are {} and xlm-roberta",
+            folder.display(),
+            known.join(", ")
+        ))
+    }
+
     /// Checks that a folder holds no other architecture, as far as it tells.
     pub(crate) fn check(self, folder: &Path) -> Result<(), SourceError> {
         match Self::of_folder(folder).filter(|found| *found != self) {

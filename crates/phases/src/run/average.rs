@@ -35,9 +35,11 @@ impl Choice {
         // which of its parameters those are.
         let model = self.stage.model(&setup)?.train();
         let model = load_trainable(model, |name| parameters.remove(name).ok_or_else(|| missing(name)))?.valid();
-        let folder = tempfile::tempdir_in(&self.stage.directory).map_err(|source| StoreError::Io {
+        // Beside the run there is room for it; a run that may only be read is averaged in the system's folder.
+        let folder = tempfile::tempdir_in(&self.stage.directory).or_else(|_| tempfile::tempdir());
+        let folder = folder.map_err(|source| StoreError::Io {
             action: "create a folder in",
-            path: self.stage.directory.clone(),
+            path: std::env::temp_dir(),
             source,
         })?;
         self.write(&model, &setup, folder.path())?;

@@ -1,5 +1,6 @@
 //! Model cards: the `README.md` of an exported model, as the Hugging Face hub shows it.
 
+use super::blend::Blend;
 use super::choice::Choice;
 use super::spec::StageSpec;
 use crate::{Experiment, ModelConfig};
@@ -13,9 +14,9 @@ use undertone_train::{Direction, Exported, Summary};
 pub(super) const METRICS: &str = "metrics.jsonl";
 
 /// Returns the card of a whole model. One that `is_own` is of use in this program alone: others cannot load it, or do not prepare
-/// audio as it needs. `license` is an identifier
-/// of the hub, such as `apache-2.0`.
-pub fn card(choice: &Choice, is_own: bool, license: Option<&str>) -> String {
+/// audio as it needs. `license` is an identifier of the hub, such as `apache-2.0`. With `blend` the weights are mixed with another
+/// model's, so that the run's scores are not this model's.
+pub fn card(choice: &Choice, is_own: bool, license: Option<&str>, blend: Option<&Blend>) -> String {
     let Choice { experiment, stage, .. } = choice;
     let mut card = front_matter(experiment, is_own, license);
     let task = choice.tasks().swap_remove(0);
@@ -30,8 +31,20 @@ pub fn card(choice: &Choice, is_own: bool, license: Option<&str>) -> String {
         experiment.model,
         env!("CARGO_PKG_VERSION")
     );
+    if stage.replaced_by.is_some() {
+        card.push_str("\nIts weights are the mean of several checkpoints of the training.\n");
+    }
+    if let Some(Blend { share, with }) = blend {
+        let other = with.as_ref().map_or_else(|| experiment.model.to_string(), |with| with.display().to_string());
+        let _ = writeln!(
+            card,
+            "\nIts weights are a mixture: {share} of those of `{other}`, and the rest of the trained ones."
+        );
+    }
     card.push_str(&data(experiment));
-    card.push_str(&scores(std::slice::from_ref(stage)));
+    if blend.is_none() {
+        card.push_str(&scores(std::slice::from_ref(stage)));
+    }
     card.push_str(if is_own { OWN_USE } else { USE });
     card.push_str(&configuration(experiment));
     card

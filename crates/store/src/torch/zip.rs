@@ -3,8 +3,14 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+/// Beginning of files of torch before 1.6: a number, as a pickle.
+const BEFORE_ZIP: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+
 /// Returns the place of each entry by name.
 pub(crate) fn entries(file: &[u8]) -> Result<HashMap<String, Range<usize>>, String> {
+    if file.starts_with(BEFORE_ZIP) {
+        return Err("it has the layout of torch before 1.6: load it with torch, and save it again".into());
+    }
     // The end record has 22 bytes and a comment of at most 64 KiB.
     let from = file.len().saturating_sub(22 + 0xffff);
     let end = file[from..].windows(4).rposition(|w| w == b"PK\x05\x06").ok_or("it is no whole ZIP archive")? + from;

@@ -4,6 +4,7 @@ use super::hub;
 use super::kind::Kind;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -30,10 +31,10 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
         Kind::Flac => seeds.fixtures("", &["data/tests/fixtures/tone.flac", "data/src/clips/fixtures/long.flac"]),
         Kind::Mp3 => seeds.fixtures("", &["data/tests/fixtures/tone.mp3", "data/src/clips/fixtures/long.mp3"]),
         Kind::Ogg => seeds.fixtures("", &["data/tests/fixtures/tone.ogg", "data/src/clips/fixtures/long.ogg"]),
-        Kind::Opus => ["tone.opus", "tone_stereo.opus", "tone_speech.opus", "tone.webm", "tone.mkv"]
+        Kind::Opus => ["tone.opus", "tone_stereo.opus", "tone_speech.opus", "tone.webm", "tone_16k.webm", "tone.mkv"]
             .iter()
             .try_for_each(|name| seeds.copy(name, &format!("crates/data/tests/fixtures/{name}"))),
-        Kind::Mp4 => ["tone.m4a", "tone_alac.m4a", "tone.mp4"]
+        Kind::Mp4 => ["tone.m4a", "tone_alac.m4a", "tone.mp4", "tone_fragments.mp4"]
             .iter()
             .try_for_each(|name| seeds.copy(name, &format!("crates/data/tests/fixtures/{name}"))),
         Kind::Stream => {
@@ -70,7 +71,11 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
         }
         Kind::Whisper => whispers(&seeds),
         Kind::Foreign => foreign(&seeds),
-        Kind::Text => ["bert", "roberta"].iter().try_for_each(|name| seeds.text_model(name)),
+        Kind::Text => {
+            ["bert", "roberta"].iter().try_for_each(|name| seeds.text_model(name))?;
+            seeds.text_model_in_parts("bert-in-parts", "bert")?;
+            seeds.text_model_in_parts("roberta-in-parts", "roberta")
+        }
         Kind::Tasks => {
             seeds.train("two", TASKS)?;
             let clip: Vec<f32> = (0..8000).map(|t| (t as f32 * 0.25).sin() * 0.5).collect();
@@ -122,11 +127,35 @@ impl Folders<'_> {
     }
 
     fn text_model(&self, name: &str) -> Result<(), Failure> {
+        self.text_model_without(name, name, &[])
+    }
+
+    /// A text model whose tokenizer is in the files that older programs write.
+    fn text_model_in_parts(&self, folder: &str, name: &str) -> Result<(), Failure> {
+        self.text_model_without(folder, name, &["tokenizer.json"])?;
+        let whole =
+            std::fs::read(root().join("tests/fixtures/text").join(name).join("tokenizer.json")).map_err(failed)?;
+        let model = &serde_json::from_slice::<Value>(&whole).map_err(failed)?["model"];
+        let Some(merges) = model["merges"].as_array() else {
+            let vocab = model["vocab"].as_object().into_iter().flatten();
+            let by_id: BTreeMap<u64, &String> = vocab.filter_map(|(token, id)| Some((id.as_u64()?, token))).collect();
+            let lines: Vec<&str> = by_id.into_values().map(String::as_str).collect();
+            return self.write(folder, "vocab.txt", lines.join("\n").as_bytes());
+        };
+        let merge = |pair: &Value| match pair {
+            Value::String(pair) => pair.clone(),
+            pair => format!("{} {}", pair[0].as_str().unwrap_or_default(), pair[1].as_str().unwrap_or_default()),
+        };
+        self.write(folder, "vocab.json", model["vocab"].to_string().as_bytes())?;
+        self.write(folder, "merges.txt", merges.iter().map(merge).collect::<Vec<_>>().join("\n").as_bytes())
+    }
+
+    fn text_model_without(&self, folder: &str, name: &str, without: &[&str]) -> Result<(), Failure> {
         let from = root().join("tests/fixtures/text").join(name);
         for entry in std::fs::read_dir(&from).map_err(failed)? {
             let file = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-            if !["io.safetensors", "texts.json"].contains(&file.as_str()) {
-                self.copy(name, &format!("tests/fixtures/text/{name}/{file}"))?;
+            if !["io.safetensors", "texts.json"].contains(&file.as_str()) && !without.contains(&file.as_str()) {
+                self.copy(folder, &format!("tests/fixtures/text/{name}/{file}"))?;
             }
         }
         Ok(())

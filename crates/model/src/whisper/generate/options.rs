@@ -44,6 +44,8 @@ pub struct TimestampRules {
     pub begin: u32,
     /// Maximum of the first timestamp, in steps of 20 ms.
     pub max_initial: Option<u32>,
+    /// Number of tokens at the end of the prompts that are the beginning of the text, which starts with a timestamp.
+    pub begun: usize,
 }
 
 /// The probability that a stretch of audio has no speech.

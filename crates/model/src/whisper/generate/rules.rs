@@ -61,14 +61,17 @@ impl Rules {
             forbid(logits, &repeated(tokens, self.options.no_repeat_ngram));
         }
         match &self.options.timestamps {
-            Some(rules) => Sums { all, allowed: rules.apply(logits, &tokens[self.prompt_length..], self.options.end) },
+            Some(rules) => {
+                let start = self.prompt_length.saturating_sub(rules.begun);
+                Sums { all, allowed: rules.apply(logits, &tokens[start..], self.options.end) }
+            }
             None => Sums { all, allowed: log_sum_exp(logits) },
         }
     }
 }
 
 impl TimestampRules {
-    /// Sets to minus infinity the logits of tokens that must not follow `tokens`, which come after the prompt. Returns the
+    /// Sets to minus infinity the logits of tokens that must not follow `tokens`, those of the text. Returns the
     /// logarithm of the sum of the others' exponentials.
     fn apply(self, logits: &mut [f32], tokens: &[u32], end: u32) -> f32 {
         let begin = (self.begin as usize).min(logits.len());
@@ -145,7 +148,7 @@ mod tests {
     }
 
     /// Text is 0 to 3, the end 4, a control token 5, times from 6 to 11.
-    const RULES: TimestampRules = TimestampRules { begin: 6, max_initial: Some(2) };
+    const RULES: TimestampRules = TimestampRules { begin: 6, max_initial: Some(2), begun: 0 };
 
     fn allowed(tokens: &[u32], logits: [f32; 12]) -> Vec<u32> {
         let mut logits = logits;
