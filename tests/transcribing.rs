@@ -54,6 +54,12 @@ fn what_was_read_of_a_recording_that_is_cut_short_is_written() {
     let begin: String = whole.chars().take(4).collect();
     assert!(cut.status == Some(2) && cut.stdout.starts_with(&begin) && cut.stdout.len() < whole.len(), "{cut:?}");
     assert!(cut.stderr.contains("cut short") && cut.stderr.contains("transcribed up to"), "{cut:?}");
+    assert!(cut.stderr.contains("words per minute"), "{cut:?}");
+    let all = place.run(&["transcribe", "--all", "cut.wav"]);
+    assert!(
+        all.status == Some(2) && all.stdout.contains(" Hz\t") && all.stderr.contains("transcribed up to"),
+        "{all:?}"
+    );
 }
 
 /// A band: clips of ebook2cw at their pitches, with their start in seconds and their level, in white noise.

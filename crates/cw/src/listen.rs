@@ -3,7 +3,7 @@
 
 pub use crate::envelope::KeyedTone;
 use crate::envelope::{CHARACTER_GAP, DIT_S, Envelope, HOP, Keying, Signal, seconds};
-use crate::radio::carrier_pitches;
+use crate::radio::{Line, carriers};
 use std::ops::Range;
 use undertone_data::cut;
 use undertone_data::reader::Piece;
@@ -21,17 +21,33 @@ const STRETCH: usize = 480_000;
 
 /// Tones among which one is looked for that is keyed.
 const TONES: usize = 4;
+/// Ranges of the pitches of stations, in hertz: those that people listen to, and those above.
+const PITCHES_HZ: [[f64; 2]; 2] = [[200.0, 2000.0], [2000.0, 3900.0]];
+/// Ratio of powers from which on what is below 2000 Hz may be left of a tone above it: 20 dB.
+const FAR_STRONGER: f64 = 100.0;
 
 /// Returns the pitch of the strongest tone that is certainly keyed, in hertz, with its envelope and keying, and if none is, of the
-/// strongest one whose levels differ: a steady carrier beside a station may be stronger than it.
+/// strongest one below 2000 Hz whose levels differ: a steady carrier beside a station may be stronger than it. Tones above 2000 Hz
+/// count where one is stronger than all below, and come first where it is far stronger.
 fn strongest(audio: &[f32]) -> Option<(f64, Envelope, Keying)> {
+    let [low, high] = carriers(audio, PITCHES_HZ, TONES);
+    let power = |lines: &[Line]| lines.first().map_or(0.0, |line| line.power);
+    let (ours, above) = (power(&low), power(&high));
+    let (before, after) = match () {
+        () if above > FAR_STRONGER * ours => (high.as_slice(), &[][..]),
+        () if above > ours => (&[][..], high.as_slice()),
+        () => (&[][..], &[][..]),
+    };
     let mut first = None;
-    for pitch_hz in carrier_pitches(audio, TONES) {
-        let Some((envelope, keying)) = Envelope::clearest(audio, pitch_hz) else { continue };
+    let tones = before.iter().map(|line| (line, false)).chain(low.iter().map(|line| (line, true)));
+    for (line, is_low) in tones.chain(after.iter().map(|line| (line, false))) {
+        let Some((envelope, keying)) = Envelope::clearest(audio, line.hz) else { continue };
         if keying.clear >= CERTAIN {
-            return Some((pitch_hz, envelope, keying));
+            return Some((line.hz, envelope, keying));
         }
-        first = first.or(Some((pitch_hz, envelope, keying)));
+        if is_low && first.is_none() {
+            first = Some((line.hz, envelope, keying));
+        }
     }
     first
 }
@@ -46,14 +62,12 @@ fn signal(audio: &[f32]) -> Option<Signal> {
 const CERTAIN: f64 = 0.7;
 /// Minimum signal-to-noise ratio of a tone that a model may read, in dB.
 const FAINTEST_DB: f64 = -8.0;
-/// Fastest sender that counts as slow, in words per minute.
-const SLOW_WPM: f64 = 14.0;
 
-/// Returns the strongest tone if it is certainly keyed, and slowly.
-pub(super) fn slow_tone(audio: &[f32]) -> Option<KeyedTone> {
+/// Returns the strongest tone if it is certainly keyed.
+pub(super) fn certain_tone(audio: &[f32]) -> Option<KeyedTone> {
     let (pitch_hz, envelope, keying) = strongest(audio)?;
     let tone = Signal::of(&envelope, &keying, pitch_hz)?.tone;
-    (tone.wpm < SLOW_WPM && keying.clear >= CERTAIN).then_some(tone)
+    (keying.clear >= CERTAIN).then_some(tone)
 }
 
 /// Returns the strongest tone, if it may be keyed.

@@ -8,6 +8,10 @@ use undertone_data::reader::{Piece, Reader};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MorseReader;
 
+/// Fastest sender that counts as slow, in words per minute.
+const SLOW_WPM: f64 = 14.0;
+/// Highest pitch that is read where it is, in hertz.
+const HIGHEST_HZ: f64 = 2000.0;
 /// Speed that slow senders are read at, in words per minute: all models of Morse have learnt it.
 const READ_WPM: f64 = 28.0;
 /// Speeds that a signal in noise is read at, in words per minute, unless it is sent faster: the faster it is read, the more of it
@@ -34,7 +38,7 @@ impl Reader for MorseReader {
     }
 
     fn longest_piece(&self, audio: &[f32], window: usize) -> usize {
-        let factor = slow_tone(audio, window).map_or(1.0, |tone| slowness(&tone));
+        let factor = certain_tone(audio, window).map_or(1.0, |tone| slowness(&tone));
         (window as f64 * factor) as usize
     }
 
@@ -43,11 +47,11 @@ impl Reader for MorseReader {
     }
 
     /// Slow senders are read faster than they send: few models have learnt characters that last a second, and a window has
-    /// few of them.
+    /// few of them. Tones above the pitches that people listen to are moved to 700 Hz.
     fn prepared(&self, piece: &[f32], window: usize) -> Option<Vec<f32>> {
-        let tone = slow_tone(piece, window)?;
+        let tone = certain_tone(piece, window)?;
         let factor = slowness(&tone);
-        (factor > 1.0).then(|| narrow::faster(piece, tone.pitch_hz, factor))
+        (factor > 1.0 || tone.pitch_hz > HIGHEST_HZ).then(|| narrow::faster(piece, tone.pitch_hz, factor))
     }
 
     fn complete(&self, audio: &[f32]) -> Option<usize> {
@@ -64,14 +68,14 @@ impl Reader for MorseReader {
     }
 }
 
-/// Returns the tone of a slow sender, by the first window.
-fn slow_tone(audio: &[f32], window: usize) -> Option<KeyedTone> {
-    listen::slow_tone(&audio[..audio.len().min(window)])
+/// Returns the tone of a sender, by the first window.
+fn certain_tone(audio: &[f32], window: usize) -> Option<KeyedTone> {
+    listen::certain_tone(&audio[..audio.len().min(window)])
 }
 
-/// Returns the factor by which a piece of a slow sender is shortened.
+/// Returns the factor by which a piece is shortened: 1, unless the sender is slow.
 fn slowness(tone: &KeyedTone) -> f64 {
-    (READ_WPM / tone.wpm).clamp(1.0, MOST)
+    if tone.wpm < SLOW_WPM { (READ_WPM / tone.wpm).clamp(1.0, MOST) } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -85,6 +89,24 @@ mod tests {
 
     fn sent(wpm: f32, snr_db: f32) -> CwSample {
         one(fixed(CwConfig { wpm: [wpm; 2], snr_db: [snr_db; 2], clean: 0.0, ..plain() }, TEXT, 120.0))
+    }
+
+    #[test]
+    fn high_tones_are_moved_to_a_usual_pitch() {
+        for pitch in [1200.0, 1750.0] {
+            let config = CwConfig { pitch_hz: [pitch; 2], wpm: [10.0; 2], snr_db: [20.0; 2], ..plain() };
+            // Every second sample: twice as fast and twice as high, where nothing is synthesised.
+            let audio: Vec<f32> = one(fixed(config, TEXT, 60.0)).audio.into_iter().step_by(2).collect();
+            let found = listen::keyed_tone(&audio).expect("a tone");
+            assert!(
+                (found.pitch_hz - 2.0 * f64::from(pitch)).abs() < 10.0 && (found.wpm - 20.0).abs() < 3.0,
+                "{found:?}"
+            );
+            let given = MorseReader.prepared(&audio, WINDOW).expect("moved");
+            assert_eq!(given.len(), audio.len());
+            assert!((crate::radio::carrier_pitch(&given) - 700.0).abs() < 15.0);
+        }
+        assert!(MorseReader.prepared(&sent(20.0, 20.0).audio, WINDOW).is_none(), "a usual pitch is read as it is");
     }
 
     #[test]

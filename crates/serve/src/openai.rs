@@ -7,8 +7,8 @@ use crate::state::State;
 use crate::upload::Form;
 use axum::Json;
 use axum::extract::multipart::MultipartRejection;
-use axum::extract::{Multipart, State as Shared};
-use axum::http::header;
+use axum::extract::{Multipart, Path, State as Shared};
+use axum::http::{StatusCode, header};
 use axum::response::sse::{Event as Sent, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -31,12 +31,24 @@ enum Answer {
 
 /// `GET /v1/models`.
 pub async fn models(Shared(state): Shared<State>) -> Json<Value> {
+    Json(json!({"object": "list", "data": audio_models(state).await}))
+}
+
+/// `GET /v1/models/{id}`.
+pub async fn model(Shared(state): Shared<State>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let found = audio_models(state).await.into_iter().find(|model| model["id"] == id.as_str());
+    let unknown =
+        || ApiError::new(StatusCode::NOT_FOUND, format!("there is no model `{id}`: choose one of /v1/models"));
+    found.map(Json).ok_or_else(unknown)
+}
+
+/// Returns OpenAI's objects of the models that answer to audio.
+async fn audio_models(state: State) -> Vec<Value> {
     let entries = tokio::task::spawn_blocking(move || state.library.entries()).await.unwrap_or_default();
     let model = |id: String| json!({"id": id, "object": "model", "created": 0, "owned_by": "undertone"});
     // Several tasks without a router: a request cannot choose one.
     let answers = |entry: &Entry| !entry.reads_text && (entry.has_router || entry.tasks.len() <= 1);
-    let audio = entries.into_iter().filter(answers);
-    Json(json!({"object": "list", "data": audio.map(|entry| model(entry.id)).collect::<Vec<_>>()}))
+    entries.into_iter().filter(answers).map(|entry| model(entry.id)).collect()
 }
 
 /// A request that should be a form.

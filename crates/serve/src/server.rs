@@ -65,6 +65,7 @@ impl Server {
             .route("/api/runs", get(api::runs))
             .route("/api/runs/{name}", get(api::run))
             .route("/v1/models", get(openai::models))
+            .route("/v1/models/{*id}", get(openai::model))
             .route("/v1/audio/transcriptions", post(openai::transcriptions))
             .route("/v1/audio/translations", post(openai::translations))
             .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "there is nothing here"))

@@ -21,9 +21,9 @@ impl Transcriber {
         self.whisper.model.encoder.forward(Tensor::from_data(features, &self.device))
     }
 
-    /// Decodes windows, each with its own prompt. With `timestamps` the rules for them apply; the prompts decide whether the
-    /// model writes them.
-    pub(crate) fn decode(&self, states: &Tensor<3>, prompts: &[Vec<u32>], timestamps: bool) -> Vec<Decoded> {
+    /// Decodes windows, each with its own prompt. With `timestamps` the rules for them apply, to the text whose beginning are so many
+    /// tokens at the end of the prompts; the prompts decide whether the model writes them.
+    pub(crate) fn decode(&self, states: &Tensor<3>, prompts: &[Vec<u32>], timestamps: Option<usize>) -> Vec<Decoded> {
         let mut decoded: Vec<Option<Decoded>> = vec![None; prompts.len()];
         let mut by_length: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         prompts.iter().enumerate().for_each(|(row, prompt)| by_length.entry(prompt.len()).or_default().push(row));
@@ -52,7 +52,7 @@ impl Transcriber {
         prompts: &[Vec<u32>],
         rows: &[usize],
         temperature: f64,
-        timestamps: bool,
+        timestamps: Option<usize>,
     ) -> Vec<Decoded> {
         let prompts: Vec<Vec<u32>> = rows.iter().map(|row| prompts[*row].clone()).collect();
         let options = self.generate_options(&prompts[0], temperature, timestamps);
@@ -75,14 +75,14 @@ impl Transcriber {
         states.clone().select(0, rows)
     }
 
-    fn generate_options(&self, prompt: &[u32], temperature: f64, timestamps: bool) -> GenerateOptions {
+    fn generate_options(&self, prompt: &[u32], temperature: f64, timestamps: Option<usize>) -> GenerateOptions {
         let (own, tokenizer) = (self.whisper.generate_options(), &self.whisper.tokenizer);
         if self.reader().is_some() {
             return own;
         }
         let times = tokenizer.times();
         let (begin, mut suppress) = (times.start, own.suppress);
-        if timestamps {
+        if timestamps.is_some() {
             suppress.retain(|token| !times.contains(token));
             // Words that somebody has added to the vocabulary come after the times, and would be taken for later ones.
             suppress.extend(times.end..self.whisper.config.vocab_size as u32);
@@ -93,14 +93,18 @@ impl Transcriber {
         });
         GenerateOptions {
             suppress,
-            max_length: self.max_length(prompt, own.max_length, timestamps),
+            max_length: self.max_length(prompt, own.max_length, timestamps.is_some()),
             beams: self.options.beams.unwrap_or(own.beams),
             patience: Some(self.options.patience),
             length_penalty: self.options.length_penalty.unwrap_or(own.length_penalty),
             temperature,
             best_of: self.options.best_of,
             seed: self.options.seed,
-            timestamps: timestamps.then_some(TimestampRules { begin, max_initial: Some(MAX_INITIAL_TIMESTAMP) }),
+            timestamps: timestamps.map(|begun| TimestampRules {
+                begin,
+                max_initial: Some(MAX_INITIAL_TIMESTAMP),
+                begun,
+            }),
             no_speech,
             ..own
         }

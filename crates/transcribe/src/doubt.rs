@@ -25,7 +25,7 @@ impl Transcriber {
         if signals.is_empty() {
             return;
         }
-        let alone = self.decode(&self.encode(&signals), &vec![prompt.to_vec(); signals.len()], false).into_iter();
+        let alone = self.decode(&self.encode(&signals), &vec![prompt.to_vec(); signals.len()], None).into_iter();
         let read = alone.map(|alone| (self.reading_of(&alone), alone));
         let surest = read.max_by(|(a, _), (b, _)| a.mean_log.total_cmp(&b.mean_log));
         if let Some((_, alone)) = surest.filter(|(reading, _)| reading.replaces(&own)) {

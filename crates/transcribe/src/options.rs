@@ -4,6 +4,7 @@ use crate::compression::REPETITIVE;
 use crate::error::TranscribeError;
 use crate::vad::VadOptions;
 use undertone_model::limits::MOST_BEAMS;
+use undertone_model::whisper::language_code;
 
 /// How a recording is divided into the windows that a model of speech reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,7 +187,9 @@ impl TranscribeOptions {
             return Err(TranscribeError::OneLanguage(format!("the task `{task}`")));
         }
         match &self.language {
-            Language::Code(code) if code != "en" => Err(TranscribeError::OneLanguage(format!("the language `{code}`"))),
+            Language::Code(code) if language_code(code) != "en" => {
+                Err(TranscribeError::OneLanguage(format!("the language `{code}`")))
+            }
             _ => Ok(()),
         }
     }

@@ -38,11 +38,12 @@ impl Transcriber {
         prompt
     }
 
-    /// Returns the language of recordings, if it need not be detected: none for a model that has no choice.
+    /// Returns the language of recordings, if it need not be detected: that of a model that has no choice, or none.
     pub(crate) fn known_language(&self) -> Option<Option<DetectedLanguage>> {
         let known = |code: String| Some(Some(DetectedLanguage { code, probability: None }));
         if !self.whisper.generation.is_multilingual {
-            return Some(None);
+            let only = self.whisper.only_language().map(str::to_owned);
+            return Some(only.map(|code| DetectedLanguage { code, probability: None }));
         }
         let languages = self.whisper.tokenizer.languages();
         match &self.options.language {

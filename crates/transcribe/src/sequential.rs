@@ -119,18 +119,24 @@ impl Transcriber {
                 plain.extend_from_slice(&self.parts.prefix);
             }
             start.pop();
+            let begin = self.whisper.tokenizer.timestamp_begin();
+            let mut begun = 0;
+            if seek == 0 && !self.parts.prefix.is_empty() {
+                // Without a time before it, the first time would stand within its sentence.
+                start.push(begin);
+                begun = 1 + self.parts.prefix.len();
+            }
             let prompt = self.prompt(&tokens[context..], &start, seek == 0);
-            let Some(decoded) = self.decode(&states, &[prompt], true).pop() else { break };
+            let Some(decoded) = self.decode(&states, &[prompt], Some(begun)).pop() else { break };
             if self.is_silent(&decoded) {
                 seek += length;
                 on(&[], seek);
                 continue;
             }
-            let begin = self.whisper.tokenizer.timestamp_begin();
             let Parts { parts, mut advance, ends_in_silence } = parts(&decoded.generated.tokens, begin, length);
             let mut segments: Vec<Segment> = parts.iter().map(|part| self.segment_at(&decoded, part, seek)).collect();
             if self.options.words {
-                let text = (plain.as_slice(), code.as_deref());
+                let text = (plain.as_slice(), self.written_language(code.as_deref()));
                 self.add_words(&mut segments, &parts, &decoded, states, text, length, seek, last_word_end);
                 let end = segments.iter().rev().find_map(|segment| segment.words.last()).map(|word| word.end);
                 last_word_end = end.unwrap_or(last_word_end);

@@ -307,7 +307,7 @@ fn a_station_is_read_beside_another_one() {
     assert_eq!(transcriber.audio(&both), alone);
     let state = transcriber.encode(&[both.as_slice()]);
     let start = transcriber.start(None, None).expect("a prompt");
-    let at_once = transcriber.decode(&state, &[start], false).pop().expect("a text").text;
+    let at_once = transcriber.decode(&state, &[start], None).pop().expect("a text").text;
     assert_ne!(at_once, alone, "both tones at once are not read");
 }
 

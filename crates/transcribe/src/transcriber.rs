@@ -289,7 +289,7 @@ impl Transcriber {
         prompts: &[Vec<u32>],
         languages: &[Option<&str>],
     ) -> Vec<Option<Segment>> {
-        let mut decoded = self.decode(&states, prompts, false);
+        let mut decoded = self.decode(&states, prompts, None);
         for ((decoded, piece), prompt) in decoded.iter_mut().zip(pieces).zip(prompts) {
             self.read_signal_alone(decoded, &piece.audio, prompt);
         }
@@ -321,10 +321,16 @@ impl Transcriber {
                 tokens: decoded.generated.tokens.clone(),
                 log_probs: decoded.generated.log_probs.clone(),
                 frames: frames(piece.audio.len()),
-                language: *language,
+                language: self.written_language(*language),
             },
         );
         timed_words(&self.whisper, states, &texts.collect::<Vec<_>>())
+    }
+
+    /// Returns the language that is written, if it is known: a translation's is that of no recording.
+    pub(crate) fn written_language<'a>(&self, spoken: Option<&'a str>) -> Option<&'a str> {
+        let task = self.options.task.as_deref().or(self.whisper.generation.task.as_deref());
+        spoken.filter(|_| task != Some("translate"))
     }
 
     /// Returns the part of a prompt after its context.

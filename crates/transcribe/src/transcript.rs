@@ -7,7 +7,7 @@ use undertone_data::text::append;
 /// Transcription of a recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    /// Language, if the model has a choice.
+    /// Language, if it is known.
     pub language: Option<DetectedLanguage>,
     /// Length of the recording, in samples of 16 kHz.
     pub samples: usize,
@@ -61,7 +61,7 @@ pub struct Word {
 }
 
 /// Replacement of a character with low confidence.
-const UNREAD: char = '_';
+pub(crate) const UNREAD: char = '_';
 
 impl Segment {
     /// Returns its text, with `_` for each character with a confidence below `least_confidence`.

@@ -12,9 +12,9 @@ use crate::failure::Failure;
 use crate::{note, output, say};
 pub use arguments::Args;
 use arguments::MORSE;
-use bar::AudioBar;
+use bar::{AudioBar, times_as_fast};
 use burn::tensor::Device;
-use recordings::{Recording, outcome, recordings};
+use recordings::{Recording, cut_off, outcome, recordings};
 use std::path::Path;
 use std::time::Instant;
 use undertone::data::audio::{self, Stored};
@@ -83,6 +83,10 @@ fn load(args: &Args, device: &Device) -> Result<Transcriber, Failure> {
     let task = args.task.as_deref();
     let (of_run, of_model) = if has_tasks(&args.model) { (task, None) } else { (None, task) };
     let whisper = load_whisper(&args.model, of_run, device).map_err(Failure::of_run)?;
+    let ignored = whisper.generation.ignored();
+    if !ignored.is_empty() {
+        tracing::warn!("the model's generation_config.json sets {}, which has no effect here", ignored.join(", "));
+    }
     let options = |words| args.decoding.options(args.language.as_deref(), of_model, words);
     // Subtitles of speech are divided by the times of words.
     let words = args.words || args.format.is_subtitles();
@@ -157,7 +161,8 @@ impl<'a> Job<'a> {
                     self.report(recording, &transcript);
                 }
                 if let Some(error) = error {
-                    self.fail(&transcript, &error.to_string());
+                    let seconds = if transcript.segments.is_empty() { 0.0 } else { transcript.seconds() };
+                    self.fail(cut_off(&error, seconds));
                 }
                 Ok(())
             }
@@ -165,11 +170,7 @@ impl<'a> Job<'a> {
     }
 
     /// Notes why a recording was not transcribed, or not to its end.
-    fn fail(&mut self, transcript: &Transcript, error: &str) {
-        let error = match transcript.segments.is_empty() {
-            true => error.to_owned(),
-            false => format!("{error} (transcribed up to {:.1} s)", transcript.seconds()),
-        };
+    fn fail(&mut self, error: String) {
         if self.recordings.len() > 1 {
             self.bar.hidden(|| note!("error: {error}"));
         }
@@ -220,9 +221,8 @@ impl<'a> Job<'a> {
         {
             self.bar.hidden(|| tracing::info!("{path}: the language is `{}` ({probability:.2})", language.code));
         }
-        if self.transcriber.reader().is_some_and(|reader| reader.name() == MORSE)
-            && let Ok(audio) = audio::load(self.path(recording))
-        {
+        if self.transcriber.reader().is_some_and(|reader| reader.name() == MORSE) {
+            let (audio, _) = Stored::file(self.path(recording)).readable();
             let keying = keying::keying(&audio);
             // Several recordings are read at a time.
             let speed = if self.recordings.len() == 1 { format!("; {}", self.speed()) } else { String::new() };
@@ -237,7 +237,6 @@ impl<'a> Job<'a> {
     /// Returns how fast all recordings so far were read.
     fn speed(&self) -> String {
         let (seconds, elapsed) = (self.seconds, self.since.elapsed().as_secs_f64());
-        let times = seconds / elapsed.max(1e-9);
-        format!("{seconds:.1} s read in {elapsed:.2} s, {times:.0} times as fast")
+        format!("{seconds:.1} s read in {elapsed:.2} s, {}", times_as_fast(seconds, elapsed))
     }
 }

@@ -38,8 +38,8 @@ pub use gain::{Agc, DrawnAgc, DrawnGate, Gate};
 pub use path::{DrawnEcho, DrawnFlutter, DrawnPath, Echo, Flutter, Path};
 pub use receiver::{DrawnOverload, DrawnReceiver, Overload, Receiver};
 pub use recorder::{Codec, DrawnRate, DrawnRecorder, LowRate, Recorder};
+pub(crate) use recording::{Line, carriers, line};
 pub use recording::{RadioChannel, carrier_pitch};
-pub(crate) use recording::{carrier_pitches, line};
 
 use rand_chacha::ChaCha8Rng;
 

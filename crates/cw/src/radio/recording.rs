@@ -120,38 +120,61 @@ pub fn carrier_pitch(audio: &[f32]) -> f64 {
     line(audio, PITCH_HZ, LINE_HZ)
 }
 
-/// Returns the frequencies of the strongest tones of 16 kHz audio between 200 and 2000 Hz, the strongest first, keyed or not.
-pub(crate) fn carrier_pitches(audio: &[f32], most: usize) -> Vec<f64> {
-    lines(audio, PITCH_HZ, LINE_HZ, most)
+/// Returns the strongest tones of 16 kHz audio in each range of frequencies, in hertz, the strongest first, keyed or not.
+pub(crate) fn carriers<const N: usize>(audio: &[f32], ranges_hz: [[f64; 2]; N], most: usize) -> [Vec<Line>; N] {
+    let spectrum = Spectrum::of(audio);
+    ranges_hz.map(|range_hz| spectrum.lines(range_hz, LINE_HZ, most))
 }
 
 /// Returns the frequency in a range at which the power within `width_hz` is strongest, in hertz.
 pub(crate) fn line(audio: &[f32], range_hz: [f64; 2], width_hz: f64) -> f64 {
-    lines(audio, range_hz, width_hz, 1).first().copied().unwrap_or_default()
+    Spectrum::of(audio).lines(range_hz, width_hz, 1).first().map(|line| line.hz).unwrap_or_default()
+}
+
+/// Line of a spectrum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    /// Frequency.
+    pub hz: f64,
+    /// Power in the width of a line, in the units of the spectrum.
+    pub power: f64,
+}
+
+/// Sums of the power of audio up to each frequency.
+struct Spectrum {
+    sums: Vec<f64>,
+    size: usize,
 }
 
 /// Least distance between two lines, in hertz.
 const APART_HZ: f64 = 60.0;
 
-/// As [`line`], for as many lines, the strongest first.
-fn lines(audio: &[f32], range_hz: [f64; 2], width_hz: f64, most: usize) -> Vec<f64> {
-    let size = audio.len().next_power_of_two().max(2);
-    let bin = |hz: f64| (hz * size as f64 / RATE).round() as usize;
-    let mut sums = vec![0.0];
-    for value in fourier::spectrum(audio, size) {
-        sums.push(sums[sums.len() - 1] + f64::from(value.norm_sqr()));
+impl Spectrum {
+    fn of(audio: &[f32]) -> Self {
+        let size = audio.len().next_power_of_two().max(2);
+        let mut sums = vec![0.0];
+        for value in fourier::spectrum(audio, size) {
+            sums.push(sums[sums.len() - 1] + f64::from(value.norm_sqr()));
+        }
+        Self { sums, size }
     }
-    let half = bin(width_hz / 2.0);
-    let power = |at: usize| sums[(at + half + 1).min(sums.len() - 1)] - sums[at.saturating_sub(half)];
-    let mut bins: Vec<usize> = (bin(range_hz[0])..=bin(range_hz[1])).collect();
-    let mut found = Vec::new();
-    while let Some(loudest) = bins.iter().copied().max_by(|a, b| power(*a).total_cmp(&power(*b)))
-        && found.len() < most
-    {
-        found.push(loudest as f64 * RATE / size as f64);
-        bins.retain(|other| other.abs_diff(loudest) > bin(APART_HZ));
+
+    /// Returns the frequencies at which the power within `width_hz` is strongest, the strongest first.
+    fn lines(&self, range_hz: [f64; 2], width_hz: f64, most: usize) -> Vec<Line> {
+        let Self { sums, size } = self;
+        let bin = |hz: f64| (hz * *size as f64 / RATE).round() as usize;
+        let half = bin(width_hz / 2.0);
+        let power = |at: usize| sums[(at + half + 1).min(sums.len() - 1)] - sums[at.saturating_sub(half)];
+        let mut bins: Vec<usize> = (bin(range_hz[0])..=bin(range_hz[1])).collect();
+        let mut found = Vec::new();
+        while let Some(loudest) = bins.iter().copied().max_by(|a, b| power(*a).total_cmp(&power(*b)))
+            && found.len() < most
+        {
+            found.push(Line { hz: loudest as f64 * RATE / *size as f64, power: power(loudest) });
+            bins.retain(|other| other.abs_diff(loudest) > bin(APART_HZ));
+        }
+        found
     }
-    found
 }
 
 #[cfg(test)]

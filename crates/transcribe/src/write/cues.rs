@@ -1,6 +1,6 @@
 //! Division of a transcript into subtitles.
 
-use crate::transcript::{Segment, Transcript, Word};
+use crate::transcript::{Segment, Transcript, UNREAD, Word};
 
 /// Layout of subtitles and texts.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub struct Layout {
     pub lines: usize,
     /// Pause between words that ends a subtitle, in seconds.
     pub pause_s: f64,
-    /// Probability below which a character is written as `_`. It has no effect on words with times.
+    /// Probability below which a character is written as `_`.
     pub least_confidence: f32,
     /// Whether JSON has the confidence of every character.
     pub characters: bool,
@@ -51,7 +51,7 @@ pub(super) fn cues(transcript: &Transcript, layout: &Layout) -> Vec<Cue> {
 }
 
 fn of_segment(segment: &Segment, layout: &Layout) -> Vec<Cue> {
-    let timed = if segment.words.is_empty() { in_proportion(segment, layout) } else { segment.words.clone() };
+    let timed = if segment.words.is_empty() { in_proportion(segment, layout) } else { legible(segment, layout) };
     let mut cues = Vec::new();
     let mut begun: Vec<Word> = Vec::new();
     for word in timed {
@@ -67,6 +67,21 @@ fn of_segment(segment: &Segment, layout: &Layout) -> Vec<Cue> {
     }
     cues.extend(cue(&begun, layout));
     cues
+}
+
+/// Words with their times, and with `_` for each doubtful character. Words have the characters of the segment, with other spaces between
+/// them.
+fn legible(segment: &Segment, layout: &Layout) -> Vec<Word> {
+    let mut characters = segment.characters.iter().filter(|(character, _)| !character.is_whitespace());
+    let mut written = |own: char| match own.is_whitespace() {
+        true => own,
+        false => match characters.next() {
+            Some((same, confidence)) if *same == own && *confidence < layout.least_confidence => UNREAD,
+            _ => own,
+        },
+    };
+    let of_word = |word: &Word| Word { text: word.text.chars().map(&mut written).collect(), ..word.clone() };
+    segment.words.iter().map(of_word).collect()
 }
 
 /// Words with times that are guessed from their place in the segment's text.

@@ -53,6 +53,8 @@ fn tables_and_texts_have_a_line_for_each_segment_and_recording() {
     assert_eq!(Format::Text.write(&transcript(false), &layout), "Salt & <pepper> --> yes. A\tB\n");
     let doubtful = Layout { least_confidence: 0.6, ..Layout::default() };
     assert_eq!(Format::Text.write(&transcript(false), &doubtful), "____ _ ________ ___ ____ ___\n");
+    let subtitles = Format::Srt.write(&transcript(true), &doubtful);
+    assert!(subtitles.contains("\n____ _ ________\n") && subtitles.contains("\n___ ____\n"), "{subtitles}");
 }
 
 #[test]

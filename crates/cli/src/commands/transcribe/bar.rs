@@ -28,13 +28,9 @@ impl AudioBar {
     pub fn reach(&self, seconds: f64) {
         let Some(bar) = &self.bar else { return };
         let done = self.before + seconds;
-        let times = done / self.begun.elapsed().as_secs_f64().max(1e-9);
+        let fast = times_as_fast(done, self.begun.elapsed().as_secs_f64());
         bar.set_position(done as u64);
-        bar.set_message(format!(
-            "{} of {} of audio, {times:.0} times as fast",
-            clock(done),
-            clock(bar.length().unwrap_or(0) as f64)
-        ));
+        bar.set_message(format!("{} of {} of audio, {fast}", clock(done), clock(bar.length().unwrap_or(0) as f64)));
     }
 
     /// Ends the present recording, of this many seconds.
@@ -60,4 +56,12 @@ impl AudioBar {
 fn clock(seconds: f64) -> String {
     let seconds = seconds as u64;
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Returns how fast `seconds` of audio were read in so many seconds.
+pub fn times_as_fast(seconds: f64, elapsed: f64) -> String {
+    match seconds / elapsed.max(1e-9) {
+        times if times < 9.95 => format!("{times:.1} times as fast"),
+        times => format!("{times:.0} times as fast"),
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use undertone::data::audio::audio_files;
 
@@ -54,6 +55,11 @@ pub fn recordings(paths: &[PathBuf], unique: bool) -> Result<Vec<Recording>, Fai
         }
     }
     Ok(all)
+}
+
+/// Returns the message about a recording that could be read for its first `seconds`, or not at all.
+pub fn cut_off(error: &dyn Display, seconds: f64) -> String {
+    if seconds > 0.0 { format!("{error} (transcribed up to {seconds:.1} s)") } else { error.to_string() }
 }
 
 /// Returns how the command ends, by the errors of those recordings that could not be transcribed. The error of one among several has

@@ -1,12 +1,13 @@
 //! `--all`: every station of a band, read by itself.
 
 use super::arguments::{Args, MORSE};
-use super::recordings::{Recording, outcome};
+use super::recordings::{Recording, cut_off, outcome};
 use crate::failure::Failure;
 use crate::{note, output};
 use serde_json::{Value, json};
+use std::ops::Range;
 use undertone::cw::{Station, stations};
-use undertone::data::audio;
+use undertone::data::audio::{self, Stored};
 use undertone::metrics::cer;
 use undertone::transcribe::write::{Format, Layout, rounded};
 use undertone::transcribe::{Segment, Transcriber, Transcript};
@@ -19,6 +20,11 @@ const LEAST_OF_OVER: f32 = 0.7;
 const LEAST_OF_STATION: f32 = 0.85;
 /// Decibels by which a station must be weaker than another one with the same text to count as its clicks or image.
 const MUCH_WEAKER_DB: f64 = 20.0;
+/// Decibels by which a station is weaker than another one that sends at the same time from which on it is mostly what is left of the other's
+/// coding, as MP3 at 16 kbit/s; least confidence of a station there, and decibels from which on there is none.
+const FAR_WEAKER_DB: f64 = 45.0;
+const LEAST_OF_FAR_WEAKER: f32 = 0.97;
+const OUT_OF_REACH_DB: f64 = 60.0;
 /// Character error rate below which two texts are the same.
 const SAME_TEXT: f64 = 0.5;
 
@@ -46,14 +52,17 @@ pub fn transcribe(args: &Args, recordings: &[Recording], transcriber: &Transcrib
     }
     let mut failures = Vec::new();
     for recording in recordings {
-        match audio::load(&recording.path) {
-            Ok(audio) => write(args, recording, recordings.len() > 1, audio.len(), &read(transcriber, &audio))?,
-            Err(error) => {
-                if recordings.len() > 1 {
-                    note!("error: {error}");
-                }
-                failures.push(error.to_string());
+        let (audio, error) = Stored::file(&recording.path).readable();
+        // What could be read of a damaged recording is written, too.
+        if error.is_none() || !audio.is_empty() {
+            write(args, recording, recordings.len() > 1, audio.len(), &read(transcriber, &audio))?;
+        }
+        if let Some(error) = error {
+            let error = cut_off(&error, audio.len() as f64 / f64::from(audio::SAMPLE_RATE));
+            if recordings.len() > 1 {
+                note!("error: {error}");
             }
+            failures.push(error);
         }
     }
     outcome(failures, recordings.len())
@@ -87,6 +96,15 @@ impl Read {
         let all: usize = segments().map(length).sum();
         stronger.station.level_dbfs > self.station.level_dbfs + MUCH_WEAKER_DB
             && 2 * segments().filter(is_repeated).map(length).sum::<usize>() > all
+    }
+
+    /// Whether it is most likely what is left of the coding of a far stronger station that sends at the same time.
+    fn is_left_of(&self, stronger: &Self) -> bool {
+        let below = stronger.station.level_dbfs - self.station.level_dbfs;
+        let at_once = |own: &Range<usize>, other: &Range<usize>| own.start < other.end && other.start < own.end;
+        let meets = |own: &Range<usize>| stronger.station.overs.iter().any(|other| at_once(own, other));
+        let is_doubtful = mean_confidence(&self.transcript.segments) < LEAST_OF_FAR_WEAKER || below > OUT_OF_REACH_DB;
+        below > FAR_WEAKER_DB && is_doubtful && self.station.overs.iter().any(meets)
     }
 
     fn seconds(&self) -> [f64; 2] {
@@ -135,7 +153,7 @@ fn read(transcriber: &Transcriber, audio: &[f32]) -> Vec<Read> {
             station.overs.push(over);
         }
         let read = Read { station, transcript };
-        if read.is_readable() && !all.iter().any(|stronger| read.repeats(stronger)) {
+        if read.is_readable() && !all.iter().any(|other| read.repeats(other) || read.is_left_of(other)) {
             all.push(read);
         }
     }
