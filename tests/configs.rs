@@ -53,6 +53,7 @@ fn every_shipped_configuration_is_what_the_schema_describes() {
     ] {
         assert!(!validator.is_valid(&odd), "{odd}");
     }
+    assert!(validator.is_valid(&serde_json::json!({"model": {"trainable": "adapter"}})), "the other name of `lora`");
     let described =
         schema["properties"].as_object().expect("keys").values().filter(|key| key["description"].is_string());
     assert!(described.count() >= 10, "keys are described: {schema}");

@@ -322,6 +322,13 @@ fn the_best_model_is_that_of_the_metrics_own_direction() {
 }
 
 #[test]
+fn a_trained_model_is_the_best_where_the_metric_does_not_move() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (result, _) = poisoned(&[], &[], dir.path(), |config| config.evaluate.every = 20);
+    assert_eq!(result.expect("trained").best.map(|(_, step)| step), Some(60), "the error rate is always the same");
+}
+
+#[test]
 fn the_average_of_the_weights_is_judged_and_saved_beside_them() {
     let dir = tempfile::tempdir().expect("a directory");
     let (result, _) = poisoned(&[], &[], dir.path(), |config| {

@@ -42,7 +42,8 @@ fn values(experiment: &Experiment) -> Value {
 }
 
 fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
-    if before == after {
+    // Without early stopping nothing is compared with what it has watched.
+    if before == after || after.is_null() && general(path) == "train.early_stopping" {
         return;
     }
     // Keys of training that a phase or task has, and had not, are compared one by one, and so are those of early stopping.

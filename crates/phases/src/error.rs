@@ -335,8 +335,8 @@ pub enum RunError {
          tasks with --format dynamo"
     )]
     NarrowEmbeddings,
-    /// The router has chosen a task that needs a context, and there is none.
-    #[error("the router selected the task `{0}`, which finds answers in a context: give one with --context")]
+    /// The task of a text, named or chosen by the router, needs a context, and there is none.
+    #[error("the task `{0}` finds answers in a context: give one with --context")]
     NoContext(String),
     /// A text cannot be tokenised.
     #[error(transparent)]

@@ -7,12 +7,14 @@ use similar::{Algorithm, ChangeTag};
 /// Length in characters above which references of several words are compared by words: letters that words have in
 /// common by chance are not informative.
 const BY_CHARACTERS: usize = 40;
+/// Most characters of a word on average. Texts without spaces between words have some all the same, between sentences.
+const LONGEST_WORDS: usize = 12;
 
-/// Returns `text` with wrong and superfluous parts marked as inserted, and missing parts of `reference` as deleted. In
-/// long texts only the wrong words are marked: they would be lost among the missing ones, and the reference is shown
-/// beside.
+/// Returns `text` with wrong and superfluous parts marked as inserted, and missing parts of `reference` as deleted: words of long texts,
+/// characters of others.
 pub(crate) fn marked(reference: &str, text: &str) -> Markup {
-    let by_words = reference.chars().count() > BY_CHARACTERS && reference.trim().contains(char::is_whitespace);
+    let (characters, words) = (reference.chars().count(), reference.split_whitespace().count());
+    let by_words = characters > BY_CHARACTERS && words * LONGEST_WORDS >= characters;
     let changes = match by_words {
         true => diff_words(Algorithm::Myers, reference, text),
         false => diff_chars(Algorithm::Myers, reference, text),
@@ -22,7 +24,7 @@ pub(crate) fn marked(reference: &str, text: &str) -> Markup {
             @match tag {
                 ChangeTag::Equal => (part),
                 ChangeTag::Insert => ins { (part) },
-                ChangeTag::Delete => @if !by_words { del { (part) } },
+                ChangeTag::Delete => del { (part) },
             }
         }
         @if reference == text { " " span.good { "✓" } }
@@ -46,8 +48,14 @@ mod tests {
     fn long_texts_are_compared_by_words() {
         let reference = "the quick brown fox jumps over the lazy dog again";
         let text = reference.replace("brown", "brawn");
-        let expected = "the quick <ins>brawn</ins> fox jumps over the lazy dog again";
+        let expected = "the quick <del>brown</del><ins>brawn</ins> fox jumps over the lazy dog again";
         assert_eq!(marked(reference, &text).into_string(), expected);
+        let lost = "he did say that the patient should take the medicine";
+        let whole = lost.replace("did say", "did not say");
+        assert!(marked(&whole, lost).into_string().starts_with("he did <del>not"), "a word that turns the meaning");
+        let unspaced = "漢字".repeat(30) + " 漢字";
+        let found = marked(&unspaced, &unspaced.replacen('字', "子", 1)).into_string();
+        assert!(found.starts_with("漢<del>字</del><ins>子</ins>漢字"), "{found}");
     }
 
     /// Returns a marked text without the marks of one kind and their content.
@@ -65,9 +73,7 @@ mod tests {
             let html = marked(&reference, &text).into_string();
             let html = html.strip_suffix(" <span class=\"good\">✓</span>").unwrap_or(&html);
             prop_assert_eq!(without(html, "del"), text);
-            if reference.len() <= BY_CHARACTERS {
-                prop_assert_eq!(without(html, "ins"), reference);
-            }
+            prop_assert_eq!(without(html, "ins"), reference);
         }
     }
 }

@@ -36,7 +36,7 @@ fn migrate(file: &Path, check: bool) -> Result<(), Failure> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|e| Failure::bad_input(format!("{name} cannot be read: {e}")))?;
     let refused = |error| Failure::bad_input(format!("{name}: {error}"));
-    let Migrated { text, keys, keeps_comments } = migrated(&text).map_err(refused)?;
+    let Migrated { text, keys, keeps_comments } = migrated(text.trim_start_matches('\u{feff}')).map_err(refused)?;
     if keys.is_empty() {
         return say!("{name} has no keys of an earlier version");
     }

@@ -90,10 +90,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     subject.keep(&args.by);
     let evaluated = subject.evaluate(split).map_err(Failure::of_run)?;
-    let comparison = args.compare.as_deref().map(|with| compared(&subject, &evaluated, with, split)).transpose()?;
-    let line = line(args, &evaluated, comparison.as_ref())?;
-    // Before the report, which may not be writable.
+    let mut line = line(&evaluated);
+    let comparison = compare_and_group(args, &subject, &evaluated, split, &mut line);
+    // Before the report, which may not be writable, and whatever there was to compare with.
     let told = say!("{line}");
+    let comparison = comparison?;
     if let Some(directory) = page {
         let data = args.data.clone().unwrap_or_else(|| format!("the {} data", split.name()));
         let record = evaluated.record(&data, &args.by, comparison).map_err(Failure::of_run)?;
@@ -117,6 +118,24 @@ fn page(args: &Args, subject: &Subject) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
+/// Adds to the results the comparison and the groups that are asked for. Returns the comparison.
+fn compare_and_group(
+    args: &Args,
+    subject: &Subject,
+    evaluated: &Evaluated,
+    split: Split,
+    line: &mut Value,
+) -> Result<Option<Comparison>, Failure> {
+    if !args.by.is_empty() {
+        line["groups"] = json!(evaluated.result.groups(&args.by).map_err(Failure::of_run)?);
+    }
+    let comparison = args.compare.as_deref().map(|with| compared(subject, evaluated, with, split)).transpose()?;
+    if let Some(comparison) = &comparison {
+        line["comparison"] = json!(comparison);
+    }
+    Ok(comparison)
+}
+
 /// Evaluates another model on the same samples, and compares it.
 fn compared(subject: &Subject, evaluated: &Evaluated, with: &Path, split: Split) -> Result<Comparison, Failure> {
     let other = subject.evaluate_other(evaluated, with, split).map_err(Failure::of_run)?;
@@ -136,7 +155,7 @@ fn compared(subject: &Subject, evaluated: &Evaluated, with: &Path, split: Split)
 }
 
 /// Returns the results as one line of JSON, and logs the examples.
-fn line(args: &Args, evaluated: &Evaluated, comparison: Option<&Comparison>) -> Result<Value, Failure> {
+fn line(evaluated: &Evaluated) -> Value {
     let evaluation = evaluated.result.clone().into_evaluation();
     for example in &evaluation.examples {
         tracing::info!("{}\n  said  {}\n  read  {}", example.name, example.reference, example.hypothesis);
@@ -151,16 +170,10 @@ fn line(args: &Args, evaluated: &Evaluated, comparison: Option<&Comparison>) -> 
     if !errors.is_empty() {
         line["errors"] = json!(errors);
     }
-    if !args.by.is_empty() {
-        line["groups"] = json!(evaluated.result.groups(&args.by).map_err(Failure::of_run)?);
-    }
-    if let Some(comparison) = comparison {
-        line["comparison"] = json!(comparison);
-    }
     if !evaluation.remarks.is_empty() {
         line["remarks"] = evaluation.remarks.into();
     }
-    Ok(line)
+    line
 }
 
 /// Returns the model of a run: all tasks with a router, or the model of one task.

@@ -61,7 +61,8 @@ impl<'a> Sections<'a> {
         page.push_str("\n| key | value | default | |\n|---|---|---|---|\n");
         for (key, value) in keys {
             let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            let default = value.get("default").filter(|default| !default.is_null()).map(Value::to_string);
+            let default =
+                value.get("default").filter(|default| !default.is_null()).map(|default| short(default).to_string());
             let default = default.filter(|text| text.len() <= LONGEST).map(|text| format!("`{text}`"));
             let text = plain(value["description"].as_str().unwrap_or_default());
             let cells = [format!("`{key}`"), self.value(&below, value), default.unwrap_or_default(), text];
@@ -141,6 +142,21 @@ fn plain(text: &str) -> String {
     }
     plain.push_str(rest);
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a default with its numbers of 32 bits as short as they can be written: 0.1 instead of 0.10000000149011612.
+fn short(value: &Value) -> Value {
+    match value {
+        Value::Array(values) => values.iter().map(short).collect(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), short(value))).collect(),
+        Value::Number(number) if number.is_f64() => {
+            let wide = number.as_f64().unwrap_or_default();
+            let narrow = wide as f32;
+            let text = if f64::from(narrow) == wide { narrow.to_string() } else { wide.to_string() };
+            text.parse().map_or_else(|_| value.clone(), |number: f64| number.into())
+        }
+        other => other.clone(),
+    }
 }
 
 #[cfg(test)]

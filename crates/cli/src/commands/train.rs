@@ -5,6 +5,7 @@ use crate::logging::{self, LogFormat};
 use crate::program::find_config;
 use crate::say;
 use crate::signals::on_end;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -199,10 +200,13 @@ fn tell(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Failur
 }
 
 fn metrics(summary: &Summary) -> Result<(), Failure> {
-    for (metric, after) in &summary.after {
-        match summary.before.get(metric) {
-            Some(before) => say!("  {metric}  {before:.4} → {after:.4}")?,
-            None => say!("  {metric}  {after:.4}")?,
+    // A metric without a value, as of a validation in which nothing was written, is only in `before`.
+    let names: BTreeSet<&String> = summary.before.keys().chain(summary.after.keys()).collect();
+    for metric in names {
+        match (summary.before.get(metric), summary.after.get(metric)) {
+            (Some(before), Some(after)) => say!("  {metric}  {before:.4} → {after:.4}")?,
+            (Some(before), None) => say!("  {metric}  {before:.4} → n/a")?,
+            (None, after) => say!("  {metric}  {:.4}", after.copied().unwrap_or(f64::NAN))?,
         }
     }
     Ok(())

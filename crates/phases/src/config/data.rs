@@ -50,9 +50,11 @@ pub struct DataConfig {
     pub drop_last: bool,
     /// Behaviour for a training sample that cannot be used: `stop`, or `skip` it with a report. In validation and test
     /// data, texts that the model cannot write and long recordings that cannot be cut are left out; any other sample
-    /// that cannot be read stops the run.
+    /// that cannot be read stops the run. Of text tasks, records are skipped in all splits: those without a field, with a label or tag that
+    /// is none of the task's, or with an answer that is not where it should be.
     pub on_bad_sample: OnBadSample,
-    /// Maximum share of skipped samples. The run stops above it.
+    /// Maximum share of skipped samples: of the recordings of a source that cannot be used, before training, and of the samples that each
+    /// epoch has read. The run stops above it.
     pub max_bad_share: f64,
     /// Length that a training batch is padded to.
     pub pad: Pad,
@@ -248,6 +250,11 @@ impl DataConfig {
 
     /// Refuses settings for recordings if there are none. `trained`: whether there are recordings in the training data;
     /// `any`: whether there are any at all.
+    /// Returns the maximum share of samples that are skipped; `None` if none is.
+    pub(crate) fn skip(&self) -> Option<f64> {
+        (self.on_bad_sample == OnBadSample::Skip).then_some(self.max_bad_share)
+    }
+
     pub(crate) fn validate_for(&self, trained: bool, any: bool) -> Result<(), ConfigError> {
         let given = [
             ("augment", trained, self.augment.changes_audio() || self.augment.text != Default::default()),

@@ -89,6 +89,9 @@ fn usual_training() -> TrainConfig {
 /// a layer below all others.
 fn usual_keys(figment: &Figment) -> serde_json::Value {
     let TrainConfig { evaluate, checkpoint, .. } = usual_training();
+    let given: Vec<String> = figment.extract_inner("train.evaluate.metrics").unwrap_or_default();
+    let first = given.first().filter(|_| !given.contains(&checkpoint.metric)).cloned();
+    let metric = first.unwrap_or(checkpoint.metric);
     let lora = serde_json::json!({"target_modules": usual_lora().target_modules});
     let model = match figment.extract_inner::<String>("model.adapter.type") {
         Ok(name) if name == "lora" => serde_json::json!({"adapter": lora}),
@@ -97,7 +100,7 @@ fn usual_keys(figment: &Figment) -> serde_json::Value {
     };
     serde_json::json!({
         "model": model,
-        "train": {"evaluate": {"metrics": evaluate.metrics}, "checkpoint": {"metric": checkpoint.metric}}
+        "train": {"evaluate": {"metrics": evaluate.metrics}, "checkpoint": {"metric": metric}}
     })
 }
 
@@ -120,13 +123,12 @@ fn task_name(figment: &Figment, index: &str) -> Option<String> {
     Some(task.as_dict()?.get("name")?.as_str()?.to_owned())
 }
 
-/// Returns the architecture of the folder that `model` names, if the configuration gives none.
-fn found_backbone(figment: &Figment) -> Option<Architecture> {
+/// Returns the folder that `model` names, if the configuration does not say which architecture it has.
+fn model_folder(figment: &Figment) -> Option<PathBuf> {
     if figment.find_value("model.backbone").is_ok() {
         return None;
     }
-    let folder = ["model.path", "model.source.path"].iter().find_map(|key| figment.extract_inner::<PathBuf>(key).ok());
-    Architecture::of_folder(&folder?)
+    ["model.path", "model.source.path"].iter().find_map(|key| figment.extract_inner(key).ok())
 }
 
 /// Name and directory of a run.
@@ -193,8 +195,13 @@ impl Experiment {
             layers.set(key, value, SET)?;
         }
         layers.migrate()?;
-        if let Some(backbone) = found_backbone(&layers.figment()) {
-            layers.add_below(Serialized::defaults(serde_json::json!({"model": {"backbone": backbone}})))?;
+        if let Some(folder) = model_folder(&layers.figment()) {
+            if let Some(reason) = Architecture::unknown_type(&folder) {
+                return Err(reason.into());
+            }
+            if let Some(backbone) = Architecture::of_folder(&folder) {
+                layers.add_below(Serialized::defaults(serde_json::json!({"model": {"backbone": backbone}})))?;
+            }
         }
         if let Some(layer) = preset::layer(&layers.figment()) {
             tracing::info!("{}", layer.reason);

@@ -53,8 +53,9 @@ fn judged_by_what_is_written_unless_something_else_is_said() {
     let of_words = (words, "wer".into());
     assert_eq!(result("train: {evaluate: {metrics: [wer]}, checkpoint: {metric: wer}}", &[]), of_words);
     assert_eq!(result("", &["train.evaluate.metrics=[wer]", "train.checkpoint.metric=wer"]), of_words);
+    assert_eq!(result("", &["train.evaluate.metrics=[wer]"]), of_words);
     for (settings, culprit) in [
-        (vec!["train.evaluate.metrics=[wer]"], "`train.checkpoint.metric` is `cer`"),
+        (vec!["train.evaluate.metrics=[wer]", "train.checkpoint.metric=cer"], "`train.checkpoint.metric` is `cer`"),
         (vec!["train.evaluate.metrics=[]"], "`train.evaluate.metrics` is `empty`: name at least one metric"),
         (vec!["train.evaluate.metrics=[]", "train.checkpoint.metric=loss"], "name at least one metric"),
     ] {
@@ -242,7 +243,11 @@ fn a_folder_says_what_it_is_where_the_configuration_does_not() {
         "{refused}"
     );
     std::fs::write(dir.path().join("config.json"), r#"{"model_type": "moth"}"#).expect("written");
-    assert_eq!(load("", &[&path]).expect("unknown").model.backbone, Architecture::WHISPER);
+    let unknown = load("", &[&path]).expect_err("refused").to_string();
+    assert!(
+        unknown.contains("of type `moth`") && unknown.contains("bert, roberta, whisper and xlm-roberta"),
+        "{unknown}"
+    );
 }
 
 #[test]

@@ -197,6 +197,8 @@ impl Provider for YamlFile<'_> {
 
 /// Reads the keys of a YAML text.
 pub(super) fn parse_yaml(text: &str) -> Result<Dict, String> {
+    // Editors on Windows write a byte order mark.
+    let text = text.trim_start_matches('\u{feff}');
     check_depth(text)?;
     let said = |error: serde_norway::Error| error.to_string();
     // Read into a map at once, the last of two equal keys would count.

@@ -131,6 +131,7 @@ pub(super) fn usual_lora() -> LoraConfig {
 /// Part of a model that is trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = with_alias)]
 pub enum Trainable {
     /// Everything except constants such as sinusoidal positions.
     #[default]
@@ -142,6 +143,13 @@ pub enum Trainable {
     /// An adapter on the frozen model: `model.lora`, or `model.adapter` for other types.
     #[serde(alias = "adapter")]
     Lora,
+}
+
+/// Adds the other name of `lora` to the schema.
+fn with_alias(schema: &mut schemars::Schema) {
+    if let Some(values) = schema.get_mut("oneOf").and_then(Value::as_array_mut) {
+        values.push(serde_json::json!({"description": "The same as `lora`.", "type": "string", "const": "adapter"}));
+    }
 }
 
 impl Trainable {

@@ -16,10 +16,10 @@ const OF_WHOLE: [&str; 8] = [
 ];
 
 /// Keys for speech.
-const OF_SPEECH: [&str; 15] = [
+const OF_SPEECH: [&str; 14] = [
     "loss", "data.max_batch_seconds", "data.normalizer", "data.spellings", "data.pad", "data.eval_pad",
     "data.language", "data.task", "data.long_audio", "data.pack", "data.timestamps", "data.previous_text",
-    "data.augment", "data.cache", "data.on_bad_sample",
+    "data.augment", "data.cache",
 ];
 
 impl Experiment {

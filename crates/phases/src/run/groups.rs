@@ -125,19 +125,29 @@ fn by_value(values: &[Option<&str>]) -> Option<Vec<Named>> {
     Some(groups)
 }
 
-/// Returns the samples in four groups of about the same size, by their numbers. Equal numbers are in the same group.
+/// Returns the samples in up to four groups of about the same size, by their numbers. Equal numbers are in the same group, and by
+/// themselves if they are more than a group has.
 fn by_quarter(numbers: impl Iterator<Item = Option<f64>>) -> Vec<Named> {
     let numbers: Vec<Option<f64>> = numbers.collect();
     let mut sorted: Vec<f64> = numbers.iter().copied().flatten().collect();
     sorted.sort_by(f64::total_cmp);
-    let bounds: Vec<f64> = (1..4).map(|quarter| sorted[quarter * sorted.len() / 4]).collect();
+    let (mut bounds, mut start) = (Vec::new(), 0);
+    for left in [4, 3, 2] {
+        let even = sorted[start + (sorted.len() - start) / left];
+        let begins = |number: &f64| if even > sorted[start] { *number < even } else { *number <= even };
+        match sorted.partition_point(begins) {
+            next if next < sorted.len() => start = next,
+            _ => break,
+        }
+        bounds.push(sorted[start]);
+    }
     let quarter = |number: &f64| bounds.iter().filter(|bound| number >= *bound).count();
     let group = |at: usize| {
         let own: Vec<f64> = sorted.iter().copied().filter(|number| quarter(number) == at).collect();
         let name = format!("{} to {}", own.first()?, own.last()?);
         filled(name, &numbers, |number| number.as_ref().is_some_and(|number| quarter(number) == at))
     };
-    (0..4).filter_map(group).collect()
+    (0..=bounds.len()).filter_map(group).collect()
 }
 
 /// Returns a group of the samples whose value is in it; `None` if there are none.
@@ -182,6 +192,13 @@ mod tests {
             of(&values).into_iter().map(|(name, samples)| (name, samples.len())).collect();
         let expected = ["0.5 to 2.5", "3.5 to 5.5", "6.5 to 8.5", "9.5 to 11.5"].map(|name| (name.to_owned(), 3));
         assert_eq!(names, expected);
+        // A value that most have is a group of its own.
+        let texts: Vec<String> = (0..40).map(|number: i32| (number - 30).max(0).to_string()).collect();
+        let values: Vec<Option<&str>> = texts.iter().map(|text| Some(text.as_str())).collect();
+        let names: Vec<(String, usize)> =
+            of(&values).into_iter().map(|(name, samples)| (name, samples.len())).collect();
+        let expected = [("0 to 0", 31), ("1 to 3", 3), ("4 to 6", 3), ("7 to 9", 3)];
+        assert_eq!(names, expected.map(|(name, samples)| (name.to_owned(), samples)));
     }
 
     #[test]

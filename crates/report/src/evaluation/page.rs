@@ -146,7 +146,7 @@ fn worst(samples: &[WorstSample]) -> Markup {
         p.lead {
             "The " (samples.len()) " samples with the most errors, the worst first: " ins { "wrong or too much" } ", "
             del { "missing" } "."
-            @if silent > 0 { " Of " (silent) " the audio is left out, because the page would be too large." }
+            @if silent > 0 { " Of " (silent) " the audio is left out: the page would be too large, or the cache holds features alone." }
         }
         div.examples {
             @for sample in samples {

@@ -8,6 +8,7 @@ use crate::evaluation::page as evaluation;
 use crate::html::{self as frame, REPORT};
 use crate::series::clock;
 use maud::{Markup, html};
+use std::collections::BTreeSet;
 use std::path::{Component, Path};
 use undertone_metrics::direction_of;
 use undertone_train::{Environment, ExampleChange, Summary};
@@ -97,18 +98,25 @@ fn cards(summary: &Summary, records: &RunRecords) -> Vec<(&'static str, String, 
 
 /// Returns a table of every metric before and after training.
 fn metrics(summary: &Summary) -> Markup {
-    let row = |(name, after): (&String, &f64)| {
+    // A metric without a value, as of a validation that wrote nothing, is only in `before`.
+    let names: BTreeSet<&String> = summary.before.keys().chain(summary.after.keys()).collect();
+    let row = |name: &String| {
+        let after = summary.after.get(name).copied();
         let before = summary.before.get(name).copied();
         // Older summaries do not contain the direction.
         let direction = summary.directions.get(name).copied().or_else(|| direction_of(name));
-        let better = direction.zip(before).is_some_and(|(direction, before)| direction.is_better(*after, before));
+        let better = match (direction, before, after) {
+            (Some(direction), Some(before), Some(after)) => direction.is_better(after, before),
+            _ => false,
+        };
         let title = direction.map_or(name.clone(), |direction| format!("{name} {}", direction.arrow()));
         let interval = summary.intervals.get(name).map_or_else(String::new, |interval| evaluation::interval(*interval));
-        (title, before.map_or("–".into(), |before| format!("{before:.4}")), format!("{after:.4}"), interval, better)
+        let value = |value: Option<f64>, none: &str| value.map_or(none.to_owned(), |value| format!("{value:.4}"));
+        (title, value(before, "–"), value(after, "n/a"), interval, better)
     };
     let intervals = !summary.intervals.is_empty();
     html! {
-        @if !summary.after.is_empty() {
+        @if !names.is_empty() {
             h2 { "Validation" }
             div.wide {
                 table {
@@ -119,7 +127,7 @@ fn metrics(summary: &Summary) -> Markup {
                         }
                     }
                     tbody {
-                        @for (name, before, after, interval, better) in summary.after.iter().map(row) {
+                        @for (name, before, after, interval, better) in names.into_iter().map(row) {
                             tr {
                                 th scope="row" { (name) } td.number { (before) } td.number.good[better] { (after) }
                                 @if intervals { td.number { (interval) } }
@@ -308,6 +316,20 @@ mod tests {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         assert!(!page.contains("href="), "a plain run has nowhere to lead to");
+    }
+
+    #[test]
+    fn the_moving_average_has_curves_and_a_metric_without_a_value_a_row() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let averaged = METRICS.replace(r#""split":"valid","cer""#, r#""split":"valid_ema","cer""#);
+        let summary = SUMMARY.replace(r#""before":{"cer":0.5}"#, r#""before":{"cer":0.5,"bleu":0.25}"#);
+        let metrics = format!("{METRICS}{averaged}");
+        write(dir.path(), &[("metrics.jsonl", &metrics), ("summary.json", &summary)]);
+        let (_, body) = report(dir.path());
+        let drawn = texts(&body, "svg");
+        let cer = drawn.iter().find(|svg| svg.contains("Validation: cer")).expect("a picture");
+        assert!(cer.contains("moving average") && cer.contains("weights"), "{cer}");
+        assert!(body.contains(r#"bleu ↑</th><td class="number">0.2500</td><td class="number">n/a</td>"#), "{body}");
     }
 
     #[test]

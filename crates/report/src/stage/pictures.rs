@@ -41,7 +41,7 @@ pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
     album.curves(noisy("Terms of the loss", "", &terms), &format!("What the loss is made of, unweighted. {means}"))?;
 
     let best = best(records);
-    for (metric, series) in by_metric(&records.valid) {
+    for (metric, series) in by_metric(records) {
         let ringed = best.as_ref().filter(|(name, _)| *name == metric).map(|(_, point)| *point);
         let title = format!("Validation: {metric}");
         let curves = Curves { best: ringed, axis: Axis::Linear, ..Curves::new(&title, "", &series) };
@@ -149,12 +149,19 @@ pub(crate) fn best(records: &RunRecords) -> Option<(String, (u64, f64))> {
     Some((candidates.first()?.name.clone(), (at, score)))
 }
 
-/// Groups the metrics of tasks (`task.metric`) by metric, with a curve per task; other metrics are groups of their own.
-fn by_metric(valid: &[Series]) -> Vec<(String, Vec<Series>)> {
+/// Groups the metrics of tasks (`task.metric`) by metric, with a curve per task; other metrics are groups of their own. The weights'
+/// moving average has curves beside those of the weights.
+fn by_metric(records: &RunRecords) -> Vec<(String, Vec<Series>)> {
     let mut groups: Vec<(String, Vec<Series>)> = Vec::new();
-    for series in valid {
+    let named = |task: &str, of: &str| match (task, records.valid_ema.is_empty()) {
+        (_, true) => task.to_owned(),
+        ("", false) => of.to_owned(),
+        _ => format!("{task}, {of}"),
+    };
+    let weights = records.valid.iter().map(|series| (series, "weights"));
+    for (series, of) in weights.chain(records.valid_ema.iter().map(|series| (series, "moving average"))) {
         let (task, metric) = series.name.rsplit_once('.').unwrap_or(("", &series.name));
-        let curve = Series { name: task.into(), points: series.points.clone() };
+        let curve = Series { name: named(task, of), points: series.points.clone() };
         match groups.iter_mut().find(|(name, _)| name == metric) {
             Some((_, curves)) => curves.push(curve),
             None => groups.push((metric.into(), vec![curve])),

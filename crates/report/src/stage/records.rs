@@ -22,6 +22,8 @@ pub(crate) struct RunRecords {
     pub train: Vec<Series>,
     /// Values of the evaluations, likewise.
     pub valid: Vec<Series>,
+    /// Values of the evaluations of the weights' moving average; empty if there is none.
+    pub valid_ema: Vec<Series>,
     /// Lines of `performance.jsonl`.
     pub performance: Vec<Performance>,
     /// Summary; `None` if the run has not ended yet.
@@ -50,6 +52,7 @@ impl RunRecords {
         let records = Self {
             train: series(&metrics, "train"),
             valid: series(&metrics, "valid"),
+            valid_ema: series(&metrics, "valid_ema"),
             performance: performance_lines(&performance),
             summary: None,
             configuration: std::fs::read_to_string(root.unwrap_or(directory).join("config.yaml")).ok(),

@@ -87,8 +87,9 @@ impl<O: Objective> Learner<O> {
         Ok(cost.filter(|cost| cost.is_finite()))
     }
 
-    /// Exports a model to a folder of the run if it scored better than the best one there. Returns the best score and
-    /// its step.
+    /// Exports a model to a folder of the run if it scored better than the best one there, or the same as long as none is better than
+    /// before the first step: a metric that does not move tells nothing, and a trained model is what the run is for. Returns the best
+    /// score and its step.
     pub(super) fn export_if_best(
         &self,
         model: &O::Model,
@@ -97,7 +98,10 @@ impl<O: Objective> Learner<O> {
         evaluation: &Evaluation,
     ) -> Result<Option<(f64, u64)>, TrainError> {
         let deciding = self.directions()?.deciding;
-        let is_best = |score: &f64| best.is_none_or(|(best, _)| deciding.is_better(*score, best));
+        let untrained = self.state.before.as_ref().and_then(|before| self.score(before));
+        let is_best = |score: &f64| {
+            best.is_none_or(|(best, _)| deciding.is_better(*score, best) || *score == best && untrained == Some(best))
+        };
         let Some(value) = self.score(evaluation).filter(is_best) else { return Ok(best) };
         if !self.stepper.process_group.is_main_process() {
             return Ok(Some((value, self.state.step)));

@@ -6,6 +6,7 @@ use super::session::Session;
 use crate::checkpoint::{Checkpoints, Contents};
 use crate::ema::Ema;
 use crate::largest::check_largest;
+use crate::loss_scale::LossScale;
 use crate::memory::peak_memory_bytes;
 use crate::objective::{Batches, Objective};
 use crate::report::{ExampleChange, ParameterCount, Summary};
@@ -63,6 +64,12 @@ impl<O: Objective> Learner<O> {
             self.evaluate(&mut session)?;
             self.checkpoint()?;
         }
+        if self.has_stalled() && self.state.step < steps {
+            session.progress.say(&format!(
+                "the run was stopped early at step {}: raise `train.early_stopping.patience`, or leave early stopping out, to go on",
+                self.state.step
+            ));
+        }
         Ok(session)
     }
 
@@ -80,6 +87,15 @@ impl<O: Objective> Learner<O> {
             // No rollback follows any more.
             self.saver.wait()?;
             self.saver.prove(self.state.step, self.directions()?.deciding);
+        }
+        if let Some(LossScale { skipped, scale, .. }) = self.state.loss_scale
+            && 2 * skipped > self.state.step
+        {
+            session.progress.warn(&format!(
+                "{skipped} of {} steps were skipped, because gradients overflowed f16: begin with a lower `initial_scale` of \
+                 `train.compute` (it is {scale} now), or train in bf16 or f32",
+                self.state.step
+            ));
         }
         self.saver.wait()?;
         session.progress.finish();

@@ -236,6 +236,18 @@ impl SourceConfig {
             _ => (shards, None, Format::Parquet),
         };
         let Selection { columns, header, limit, part, share, keep } = self.selection().cloned().unwrap_or_default();
-        RecordsConfig { path, target_path, format, columns, header, limit, part, share, keep }
+        RecordsConfig {
+            path,
+            target_path,
+            format,
+            columns,
+            header,
+            limit,
+            part,
+            share,
+            keep,
+            skip: None,
+            without_texts: false,
+        }
     }
 }
