@@ -161,21 +161,23 @@ impl TaskFields<'_> {
             return Ok(());
         }
         let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
-        let (row, fields) = (format!("`{}`", cells.join("`, `")), self.required.join(" and "));
+        let row = format!("`{}`", cells.join("`, `"));
         if cells.len() > self.required.len() {
             let reason = format!(
-                "has {} columns, and none of them is called {fields}: if the first row ({}) has names, map the fields under `columns`; if it is \
+                "has {} columns, and none of them is called {}: if the first row ({}) has names, map the fields under `columns`; if it is \
                  a record, give `header: false`",
                 cells.len(),
+                self.required.join(" or "),
                 shortened(&row)
             );
             return Err(RecordsError::Malformed { origin: Origin::line(path, 1), reason });
         }
         if cells.iter().all(|cell| is_name(cell)) {
             tracing::warn!(
-                "{}: the first row ({}) is read as a record; if it has names, map {fields} under `columns`, and if not, `header: false` says so",
+                "{}: the first row ({}) is read as a record; if it has names, map {} under `columns`, and if not, `header: false` says so",
                 path.display(),
-                shortened(&row)
+                shortened(&row),
+                self.required.join(" and ")
             );
         }
         Ok(())

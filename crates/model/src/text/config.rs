@@ -21,6 +21,9 @@ pub enum TextModelType {
     /// RoBERTa with a multilingual vocabulary.
     #[serde(rename = "xlm-roberta")]
     XlmRoberta,
+    /// RoBERTa for French, under another name.
+    #[serde(rename = "camembert")]
+    Camembert,
 }
 
 impl TextModelType {
@@ -30,6 +33,7 @@ impl TextModelType {
             Self::Bert => "BertModel",
             Self::Roberta => "RobertaModel",
             Self::XlmRoberta => "XLMRobertaModel",
+            Self::Camembert => "CamembertModel",
         }
     }
 
@@ -37,14 +41,14 @@ impl TextModelType {
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::Bert => "bert.",
-            Self::Roberta | Self::XlmRoberta => "roberta.",
+            Self::Roberta | Self::XlmRoberta | Self::Camembert => "roberta.",
         }
     }
 
     fn default_pad(self) -> u32 {
         match self {
             Self::Bert => 0,
-            Self::Roberta | Self::XlmRoberta => 1,
+            Self::Roberta | Self::XlmRoberta | Self::Camembert => 1,
         }
     }
 }
@@ -240,7 +244,9 @@ impl TextEncoderConfig {
     pub(super) fn first_position(&self) -> usize {
         match self.model_type {
             TextModelType::Bert => 0,
-            TextModelType::Roberta | TextModelType::XlmRoberta => self.pad_token_id as usize + 1,
+            TextModelType::Roberta | TextModelType::XlmRoberta | TextModelType::Camembert => {
+                self.pad_token_id as usize + 1
+            }
         }
     }
 }
@@ -251,12 +257,14 @@ fn refuse_what_is_not_there(json: &Map<String, Value>) -> Result<(), TextConfigE
     let text = |key: &str| json.get(key).and_then(Value::as_str);
     match text("model_type") {
         None => {
-            return foreign("`model_type` is missing: text encoders are `bert`, `roberta` and `xlm-roberta`".into());
+            return foreign(
+                "`model_type` is missing: text encoders are `bert`, `roberta`, `xlm-roberta` and `camembert`".into(),
+            );
         }
-        Some("bert" | "roberta" | "xlm-roberta") => {}
+        Some("bert" | "roberta" | "xlm-roberta" | "camembert") => {}
         Some(other) => {
             return foreign(format!(
-                "`model_type` is `{other}`: text encoders are `bert`, `roberta` and `xlm-roberta`"
+                "`model_type` is `{other}`: text encoders are `bert`, `roberta`, `xlm-roberta` and `camembert`"
             ));
         }
     }
@@ -286,7 +294,9 @@ mod tests {
 
     #[test]
     fn hf_configs_round_trip_and_keep_unknown_keys() {
-        for model_type in [TextModelType::Bert, TextModelType::Roberta, TextModelType::XlmRoberta] {
+        for model_type in
+            [TextModelType::Bert, TextModelType::Roberta, TextModelType::XlmRoberta, TextModelType::Camembert]
+        {
             let mut json: Map<String, Value> =
                 serde_json::from_str(r#"{"use_cache": true, "classifier_dropout": null}"#).expect("an object");
             let config = TextEncoderConfig { model_type, hidden_size: 24, pad_token_id: 3, ..Default::default() };

@@ -2,6 +2,7 @@
 
 use super::{TextConfigError, TextEncoder, TextEncoderConfig, TextModelType, TextTokenizer, tensor_name, vocabulary};
 use crate::folder::{self, FolderError, Weights, base_parameters, first_named, object, required};
+use crate::peft;
 use crate::shapes::compare;
 use burn::tensor::Device;
 use serde_json::{Map, Value};
@@ -53,6 +54,10 @@ impl PretrainedText {
     /// Names the file or tensor that is missing or does not fit.
     pub fn load(dir: &Path, device: &Device) -> Result<Self, FolderError> {
         let mut files = folder::read_files(dir)?;
+        if !files.contains_key("config.json") && dir.join(peft::CONFIG).exists() {
+            let reason = "it is an adapter without its model: merge it with PEFT's `merge_and_unload`, and give the folder of the result";
+            return Err(FolderError::Mismatch { path: dir.to_owned(), reason: reason.into() });
+        }
         let weights = Weights::open(dir)?;
         let config_path = dir.join("config.json");
         let raw_config = object(&config_path, &required(&mut files, dir, "config.json")?)?;

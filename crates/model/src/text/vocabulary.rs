@@ -19,7 +19,7 @@ pub(super) fn of_files(
     Some(match model_type {
         TextModelType::Bert => word_pieces(files.get("vocab.txt")?, files, declared),
         TextModelType::Roberta => byte_pairs(files.get("vocab.json")?, files.get("merges.txt")?, files, declared),
-        TextModelType::XlmRoberta => return None,
+        TextModelType::XlmRoberta | TextModelType::Camembert => return None,
     })
 }
 

@@ -91,7 +91,7 @@ impl Architecture {
     pub fn of_folder(folder: &Path) -> Option<Self> {
         let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json")).ok()?).ok()?;
         match config.get("model_type")?.as_str()? {
-            "xlm-roberta" => Some(Self::ROBERTA),
+            "xlm-roberta" | "camembert" => Some(Self::ROBERTA),
             WhisperConfig::COMPACT => Some(Self::WHISPER),
             name => ARCHITECTURES.get(name).ok().map(|entry| entry.architecture),
         }
@@ -104,7 +104,7 @@ impl Architecture {
         let mut known: Vec<&str> = ARCHITECTURES.all().iter().map(|entry| entry.architecture.name).collect();
         known.sort_unstable();
         Some(format!(
-            "`{}` is a model of type `{name}`, and those that can be read are {} and xlm-roberta",
+            "`{}` is a model of type `{name}`, and those that can be read are {}, xlm-roberta and camembert",
             folder.display(),
             known.join(", ")
         ))
@@ -261,7 +261,10 @@ mod tests {
             Architecture::of_folder(dir.path())
         };
         assert_eq!([found("whisper"), found("bert")], [Some(Architecture::WHISPER), Some(Architecture::BERT)]);
-        assert_eq!([found("xlm-roberta"), found("moth")], [Some(Architecture::ROBERTA), None]);
+        assert_eq!(
+            [found("xlm-roberta"), found("camembert"), found("moth")],
+            [Some(Architecture::ROBERTA), Some(Architecture::ROBERTA), None]
+        );
         assert_eq!(found("compact_whisper"), Some(Architecture::WHISPER));
         let bat = found("bat").expect("known");
         assert!(!bat.is_text() && Architecture::of_folder(Path::new("loft")).is_none());

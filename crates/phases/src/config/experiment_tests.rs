@@ -245,7 +245,7 @@ fn a_folder_says_what_it_is_where_the_configuration_does_not() {
     std::fs::write(dir.path().join("config.json"), r#"{"model_type": "moth"}"#).expect("written");
     let unknown = load("", &[&path]).expect_err("refused").to_string();
     assert!(
-        unknown.contains("of type `moth`") && unknown.contains("bert, roberta, whisper and xlm-roberta"),
+        unknown.contains("of type `moth`") && unknown.contains("bert, roberta, whisper, xlm-roberta and camembert"),
         "{unknown}"
     );
 }

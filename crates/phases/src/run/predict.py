@@ -613,7 +613,7 @@ class Dynamo:
         model = trained(folder, task)
         experiment, description = read_json(folder / "experiment.json"), read_json(model / "dynamo.json")
         config = read_json(folder / "backbone" / "config.json")
-        kinds = {"whisper": Whisper, "bert": TextEncoder, "roberta": TextEncoder, "xlm-roberta": TextEncoder}
+        kinds = {"whisper": Whisper, "bert": TextEncoder, "roberta": TextEncoder, "xlm-roberta": TextEncoder, "camembert": TextEncoder}
         kind = config.get("model_type")
         if kind not in kinds:
             raise DynamoError(f"the backbone is `{kind}`: use `undertone predict`, this reads {', '.join(kinds)}")
