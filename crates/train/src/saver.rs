@@ -21,7 +21,7 @@ impl Saver {
         Self { checkpoints, keep_last, keep_best, unproven: None, writing: None }
     }
 
-    /// Starts to write `contents`, and to delete checkpoints that need not be kept. `direction` is that of the scores.
+    /// Starts to write `contents`, and to delete checkpoints that need not be kept, or are of later steps. `direction` is that of the scores.
     /// Waits for the checkpoint before.
     ///
     /// # Errors
@@ -32,6 +32,8 @@ impl Saver {
         let (checkpoints, keep_last, keep_best) = (self.checkpoints.clone(), self.keep_last, self.keep_best);
         self.writing = Some(std::thread::spawn(move || {
             checkpoints.save(&contents)?;
+            // What is later was passed over by the resume, damaged or doubtful: it must not take the place of this one.
+            checkpoints.remove_after(contents.state.step)?;
             checkpoints.rotate(keep_last, keep_best, direction, contents.state.sound)
         }));
         Ok(())
@@ -75,5 +77,24 @@ impl Drop for Saver {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::TrainState;
+
+    #[test]
+    fn a_checkpoint_is_kept_beside_a_later_one_that_is_damaged() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let checkpoints = Checkpoints::new(dir.path().to_owned());
+        let at = |step| Contents { state: TrainState { step, ..TrainState::default() }, ..Contents::default() };
+        [4, 8].iter().for_each(|step| checkpoints.save(&at(*step)).expect("saved"));
+        std::fs::write(dir.path().join("step-00000008/model.safetensors"), "").expect("damaged");
+        let mut saver = Saver::new(checkpoints.clone(), 1, 0);
+        saver.save(at(5), Direction::Lower).expect("started");
+        saver.wait().expect("written");
+        assert_eq!(checkpoints.newest().0.expect("the one that was just written").state.step, 5);
     }
 }

@@ -107,8 +107,9 @@ fn directories(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A file of the newest checkpoint of a run, of the stage that was written to last; only where an older one is left.
-pub fn in_newest_checkpoint(run: &Path, random: &mut Random) -> Option<PathBuf> {
+/// A file of the newest checkpoint of a run, of the stage that was written to last; only where an older one is left that
+/// `is_damaged` does not hold for.
+pub fn in_newest_checkpoint(run: &Path, random: &mut Random, is_damaged: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let all: Vec<PathBuf> = directories(run).into_iter().filter(|dir| dir.ends_with("checkpoints")).collect();
     let steps = |dir: &PathBuf| {
         let below = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -120,7 +121,7 @@ pub fn in_newest_checkpoint(run: &Path, random: &mut Random) -> Option<PathBuf> 
     let modified = |path: &PathBuf| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let stage = all.into_iter().max_by_key(modified)?;
     let mut steps = steps(&stage);
-    let newest = steps.pop().filter(|_| !steps.is_empty())?;
+    let newest = steps.pop().filter(|_| steps.iter().any(|older| !is_damaged(older)))?;
     let files = std::fs::read_dir(newest).ok()?.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
     files.sort();

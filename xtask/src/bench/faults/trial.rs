@@ -235,12 +235,12 @@ impl<'a> Trial<'a> {
             }
             Fault::Truncated | Fault::BitFlip => {
                 kill(child);
-                if let Some(file) = in_newest_checkpoint(&run, &mut self.random) {
+                if let Some(file) = self.in_newest_checkpoint() {
                     self.damage(file, if fault == Fault::BitFlip { flip } else { truncate });
                 }
             }
             Fault::TruncatedUnderIt => {
-                if let Some(file) = in_newest_checkpoint(&run, &mut self.random) {
+                if let Some(file) = self.in_newest_checkpoint() {
                     self.damage(file, truncate);
                 }
                 kill(child);
@@ -309,6 +309,12 @@ impl<'a> Trial<'a> {
             std::thread::sleep(Duration::from_millis(1));
         }
         false
+    }
+
+    fn in_newest_checkpoint(&mut self) -> Option<PathBuf> {
+        let is_left = |(at, left): &(PathBuf, Vec<u8>)| std::fs::read(at).is_ok_and(|content| content == *left);
+        let is_damaged = |step: &Path| self.damaged.iter().any(|file| file.0.starts_with(step) && is_left(file));
+        in_newest_checkpoint(&self.place.join("runs").join(self.subject.name), &mut self.random, is_damaged)
     }
 
     fn damage(&mut self, file: PathBuf, damage: impl Fn(&Path, &mut Random)) {
