@@ -61,14 +61,16 @@ impl RunDirectory {
     }
 
     /// Deletes the files that a stage wrote into its directory, which is this one or inside it, and nothing else. The
-    /// configuration is deleted last, so that a killed deletion still leaves a recognisable run.
+    /// configuration is deleted last, so that a killed deletion still leaves a recognisable run, and not at all beside
+    /// files of the user: without it the directory would be no run any more, and refused.
     ///
     /// # Errors
     /// If a file cannot be deleted.
     pub fn clear(&self, stage: &Path) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { action: "clear", path: stage.to_owned(), source };
-        let Survey { mut written, directories, .. } = self.survey(stage)?;
+        let Survey { mut written, directories, foreign } = self.survey(stage)?;
         written.sort_by_key(|file| file == Path::new(CONFIG));
+        written.retain(|file| foreign.is_empty() || file != Path::new(CONFIG));
         written.iter().try_for_each(|file| std::fs::remove_file(stage.join(file))).map_err(io)?;
         for directory in directories {
             // A directory that is not empty remains.
@@ -295,6 +297,9 @@ mod tests {
             assert_eq!(std::fs::read_to_string(path.join(file)).expect("there"), "mine");
         }
         assert!(!path.join("best/config.json").exists());
+        // A run that fails before its first step, on a full disk for example, can be started again.
+        drop(run);
+        RunDirectory::own(path, &ProcessGroup::default()).expect("still a run");
     }
 
     #[test]
