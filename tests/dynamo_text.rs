@@ -116,6 +116,54 @@ fn assert_groups(place: &Place) {
     eval("tone", &["--by", "speaker"]).assert_refusal(&["`speaker`", "words"]);
 }
 
+/// Tasks are written as transformers' models of an encoder with a head, whose names these are. What it has no such model for is
+/// refused.
+fn assert_whole_models(place: &Place) {
+    let export = |more: &[&str]| place.run(&[&["export", "--out"][..], more].concat());
+    let classify = ["bert.pooler.dense.bias", "bert.pooler.dense.weight", "classifier.bias", "classifier.weight"];
+    let (span, tag) = (["qa_outputs.bias", "qa_outputs.weight"], ["classifier.bias", "classifier.weight"]);
+    let base: BTreeSet<String> = {
+        let shards = (1..=3).map(|shard| place.path(&format!("bert/model-{shard:05}-of-00003.safetensors")));
+        let names = shards.flat_map(|shard| tensors(&shard).into_keys());
+        names.filter(|name| ["bert.embeddings.", "bert.encoder."].iter().any(|part| name.starts_with(part))).collect()
+    };
+    for (task, class, head, labels) in [
+        ("tone", "BertForSequenceClassification", classify.as_slice(), vec!["bad", "good"]),
+        ("where", "BertForQuestionAnswering", &span, vec![]),
+        ("names", "BertForTokenClassification", &tag, vec!["O", "B-name", "I-name"]),
+    ] {
+        export(&[task, "--run", "runs/four", "--task", task, "--merge"]).succeeded();
+        let json = std::fs::read_to_string(place.path(&format!("{task}/config.json"))).expect("a configuration");
+        let config: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(config["architectures"], serde_json::json!([class]));
+        let named = |at: usize| config["id2label"][at.to_string()].as_str();
+        assert!((0..=labels.len()).all(|at| named(at) == labels.get(at).copied()), "{config}");
+        let written = tensors(&place.path(&format!("{task}/model.safetensors")));
+        let expected = base.iter().cloned().chain(head.iter().map(|name| (*name).to_owned())).collect();
+        assert_eq!(written.keys().cloned().collect::<BTreeSet<_>>(), expected, "{task}");
+        let trained = tensors(&place.path("runs/four/phase3/best/heads.safetensors"));
+        assert!(head.iter().all(|name| trained.values().any(|tensor| *tensor == written[*name])), "{task}");
+    }
+    let query = |folder: &str| {
+        tensors(&place.path(&format!("{folder}/model.safetensors")))["bert.encoder.layer.1.attention.self.query.weight"]
+            .clone()
+    };
+    assert_ne!(query("tone"), query("names"), "each has its adapter in the weights");
+    // It is an encoder to begin another run with.
+    let again = ["--set", "model.path=tone", "--set", "run.name=again", "--set", "phases.1.train.max_steps=2"];
+    trained(place, &[&["--phase", "1"][..], &again].concat());
+    let full = ["--run", "runs/four/baselines/full", "--task", "tone", "--dtype", "bf16"];
+    export(&[&["full"][..], &full].concat()).succeeded();
+    assert_ne!(query("tone"), query("full"));
+    export(&[&["x", "--merge"][..], &full].concat()).assert_refusal(&["no adapter", "--merge"]);
+    let of_run = |more: &[&str]| export(&[&["x", "--run", "runs/four"][..], more].concat());
+    of_run(&["--task", "turn", "--merge"]).assert_refusal(&["`turn`", "`seq2seq`", "--format dynamo"]);
+    of_run(&["--task", "tone"]).assert_refusal(&["--merge"]);
+    of_run(&["--task", "tone", "--merge", "--format", "ggml"]).assert_refusal(&["reads text", "--format hf"]);
+    of_run(&["--task", "tone", "--merge", "--verify"]).assert_refusal(&["reads text", "--verify"]);
+    of_run(&["--task", "tone", "--merge", "--blend", "base:0.5"]).assert_refusal(&["a blend is of a Whisper"]);
+}
+
 /// Every answer says how many of the tasks' own inputs are as unlike them, and above `router.reject` that it belongs to one.
 fn assert_none_of_the_tasks(place: &Place) {
     let predict = |run: &str, reject: &str, format: &str| {
@@ -250,6 +298,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
         }
     }
     assert_groups(&place);
+    assert_whole_models(&place);
     let compared = place.run(&["eval", "--run", "runs/four", "--compare", "runs/four"]).succeeded();
     let compared: Value = serde_json::from_str(compared.stdout.trim()).expect("JSON");
     let routing = &compared["comparison"]["metrics"]["routing_accuracy"];

@@ -202,3 +202,61 @@ fn the_script_of_a_folder_answers_texts_as_predict_does() {
     ];
     assert_script_answers(&place, &python, "runs/four", &inputs);
 }
+
+/// Runs the Python of a task's card on inputs of ours, and returns what it prints of each.
+fn answers_by_card(place: &Place, python: &str, task: &str, inputs: &[(&str, &str)]) -> Vec<String> {
+    let card = std::fs::read_to_string(place.path(&format!("{task}/README.md"))).expect("a card");
+    let code = card.split("```python\n").nth(1).and_then(|code| code.split("```").next()).expect("code");
+    let answer = |(text, context): &(&str, &str)| {
+        let quoted = |text: &str| serde_json::to_string(text).expect("a text");
+        let code = code.replace("FOLDER", task).replace("\"A text.\"", &quoted(text));
+        let code = code.replace("\"A question?\"", &quoted(text)).replace("\"Its context.\"", &quoted(context));
+        let mut script = Command::new(python);
+        Outcome::of(script.args(["-c", &code]).current_dir(place.path("."))).succeeded().stdout.trim().to_owned()
+    };
+    inputs.iter().map(answer).collect()
+}
+
+#[test]
+fn tasks_on_text_are_answered_elsewhere_as_their_cards_say() {
+    let Some(python) = python() else { return };
+    let place = dynamo_text::place();
+    let yaml = std::fs::read_to_string(place.path("text.yaml")).expect("a configuration");
+    place.write(
+        "mean.yaml",
+        yaml.replace("labels: [bad, good]", "labels: [bad, good], pooling: mean").replace("name: tone", "name: mean"),
+    );
+    let longer = ["--set", "phases.1.train.max_steps=80", "--set", "train.evaluate.every=0", "--phase", "1"];
+    place.train("text.yaml", &longer).succeeded();
+    place.train("mean.yaml", &[&longer[..], &["--set", "run.name=pooled"]].concat()).succeeded();
+    let texts = [("bad and sad", ""), ("hello world", "")];
+    let contexts = [("a b", "hello a world")];
+    let sentences = [("a world hello", ""), ("se", "")];
+    for (run, task, inputs) in [
+        ("four", "tone", &texts[..]),
+        ("pooled", "mean", &texts),
+        ("four", "where", &contexts),
+        ("four", "names", &sentences),
+    ] {
+        let run = format!("runs/{run}/phase1/{task}");
+        place.run(&["export", "--run", &run, "--merge", "--out", task]).succeeded();
+        let there = answers_by_card(&place, &python, task, inputs);
+        for ((text, context), there) in inputs.iter().zip(there) {
+            let context: &[&str] = if context.is_empty() { &[] } else { &["--context", context] };
+            let predict = [&["predict", "--run", &run, "--text", text][..], context].concat();
+            let here = place.run(&predict).succeeded().stdout;
+            let expected = match (task, here.trim()) {
+                ("tone", label) => format!("'label': '{label}'"),
+                ("mean", label) => format!("['{label}']"),
+                // Of `world (B-name) hello (I-name)` there is one name.
+                ("names", tags) if !tags.is_empty() => {
+                    let words: Vec<&str> = tags.split(' ').step_by(2).collect();
+                    format!("'word': '{}'", words.join(" "))
+                }
+                (_, answer) => answer.to_owned(),
+            };
+            assert!(!here.trim().is_empty() || there == "[]", "{task}: {text}: nothing here, {there} there");
+            assert!(there.contains(&expected), "{task}: {text}: {here} here, {there} there");
+        }
+    }
+}

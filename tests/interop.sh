@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 place=$PWD/target/interop
 if [ ! -x "$place/venv/bin/python" ]; then
   python3 -m venv "$place/venv"
-  "$place/venv/bin/pip" install --quiet torch "transformers==5.24.*" "peft==0.21.*" "ctranslate2==4.8.*" "faster-whisper==1.2.*" "pywhispercpp==1.5.*"
+  "$place/venv/bin/pip" install --quiet torch "transformers==5.24.*" "peft==0.21.*" "ctranslate2==4.8.*" "faster-whisper==1.2.*" "pywhispercpp==1.5.*" "sentence-transformers==6.2.*"
   "$place/venv/bin/pip" install --quiet --target "$place/transformers-4" "transformers==4.57.*"
 fi
 export INTEROP_PYTHON=$place/venv/bin/python

@@ -272,10 +272,22 @@ pub(crate) fn pretty(json: Map<String, Value>) -> Vec<u8> {
 /// the type of the weights.
 pub(crate) fn write(
     dir: &Path,
+    config: Map<String, Value>,
+    files: BTreeMap<String, Vec<u8>>,
+    tensors: &BTreeMap<String, HostTensor>,
+    dtype: Dtype,
+) -> Result<(), StoreError> {
+    write_with(dir, config, files, tensors, dtype, |_| Ok(()))
+}
+
+/// Writes a folder as [`write`] does, with what `more` writes into it.
+pub(crate) fn write_with(
+    dir: &Path,
     mut config: Map<String, Value>,
     mut files: BTreeMap<String, Vec<u8>>,
     tensors: &BTreeMap<String, HostTensor>,
     dtype: Dtype,
+    more: impl FnOnce(&Path) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let name = match dtype {
         Dtype::F32 => "float32",
@@ -290,7 +302,8 @@ pub(crate) fn write(
             let path = dir.join(name);
             std::fs::write(&path, bytes).map_err(|source| StoreError::Io { action: "write", path, source })?;
         }
-        write_tensors(&dir.join(WEIGHTS), tensors, dtype)
+        write_tensors(&dir.join(WEIGHTS), tensors, dtype)?;
+        more(dir)
     })
 }
 

@@ -143,6 +143,16 @@ impl ClassifyHeadConfig {
 }
 
 impl ClassifyHead {
+    /// States from which the label is read.
+    pub fn pooling(&self) -> Pooling {
+        self.config.pooling
+    }
+
+    /// Dropout on the dense layer's output, in training.
+    pub fn dropout(&self) -> f64 {
+        self.config.dropout
+    }
+
     /// Returns the logits of the labels.
     ///
     /// # Shapes
@@ -228,6 +238,11 @@ impl TagHeadConfig {
 }
 
 impl TagHead {
+    /// Dropout on the states, in training.
+    pub fn dropout(&self) -> f64 {
+        self.config.dropout
+    }
+
     /// Returns the logits of the tags: `[batch, tokens, d_model]` → `[batch, tokens, tags]`. Padding has logits too;
     /// ignore its labels.
     pub fn forward(&self, states: Tensor<3>) -> Tensor<3> {

@@ -1,8 +1,8 @@
 //! Kinds of tasks.
 
 use crate::{
-    Answer, BaselineAnswer, BoxError, BoxedHead, ForeignSample, Framer, HostArrays, ReadError, TaskRecord, TaskScore,
-    TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, user_input_origin,
+    Answer, BaselineAnswer, BoxError, BoxedHead, ForeignSample, Framer, HostArrays, ReadError, TaskHead, TaskRecord,
+    TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, user_input_origin,
 };
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use undertone_data::records::{Origin, RecordsConfig, RecordsError};
 use undertone_metrics::{Direction, direction_of};
 use undertone_model::layers::Embedding;
+use undertone_model::text::TextHead;
 
 /// A configured kind of task: the configuration in a task's `head: {type: …}`, with all functions that depend on it.
 ///
@@ -151,6 +152,15 @@ pub trait TaskKind: KindConfig {
     /// head.
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead;
 
+    /// Returns a trained head of this kind as models of other programs have it.
+    ///
+    /// # Errors
+    /// Says why there is no such head, as by default.
+    fn text_head(&self, head: &BoxedHead) -> Result<TextHead, String> {
+        let _ = head;
+        Err(format!("transformers has no encoder with a head of the type `{}`", self.name()))
+    }
+
     /// Creates an empty score for these metrics.
     fn score(&self, metrics: &[String]) -> Box<dyn TaskScore>;
 
@@ -198,6 +208,14 @@ pub trait TaskKind: KindConfig {
 
 /// Maximum number of input tokens of a kind whose configuration has none.
 const MAX_INPUT: usize = 128;
+
+/// Returns the module of a head that `kind` has made.
+///
+/// # Errors
+/// When the head is of another kind.
+pub(crate) fn own_head<H: TaskHead + Clone>(kind: &dyn TaskKind, head: &BoxedHead) -> Result<H, String> {
+    head.downcast_ref::<H>().cloned().ok_or_else(|| format!("the head is none of the type `{}`", kind.name()))
+}
 
 /// Targets that are of this type.
 fn targets<T: Copy + 'static>(samples: &[&TextSample]) -> Result<Vec<T>, ForeignSample> {

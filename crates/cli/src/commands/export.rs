@@ -11,7 +11,8 @@ use undertone::exchange::verify::{Clip, Program};
 use undertone::exchange::{ExchangeError, spellings};
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
-use undertone::phases::run::{Blend, Choice, Layout, card, load_whisper, merged, package};
+use undertone::phases::RunError;
+use undertone::phases::run::{Blend, Choice, Layout, card, card_of_text, load_whisper, merged, merged_text, package};
 use undertone::store::{Dtype, StoreError, write_atomically, write_directory};
 use undertone::train::Average;
 
@@ -95,11 +96,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     check_options(args)?;
     check_license(args.license.as_deref())?;
-    let clips = args.verify.clips()?;
     let choice = match &args.what.run {
         Some(run) if args.format != Format::Dynamo => Some(choice(args, run)?),
         _ => None,
     };
+    if args.verify.is_asked() && choice.as_ref().is_some_and(reads_text) {
+        let reason = "--verify compares transcripts of recordings, and the run's model reads text: leave it out";
+        return Err(Failure::BadInput(reason.into()));
+    }
+    let clips = args.verify.clips()?;
     match args.format {
         Format::Peft => write_adapter(args, choice.as_ref())?,
         Format::Hf | Format::Undertone => write_folder(args, choice.as_ref())?,
@@ -208,6 +213,9 @@ fn verify(args: &Args, choice: Option<&Choice>, clips: Vec<Clip>) -> Result<(), 
 /// Writes a complete model as a folder.
 fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     let dtype = hf_type(args.dtype)?;
+    if let Some(choice) = choice.filter(|choice| reads_text(choice)) {
+        return write_text(args, choice, dtype);
+    }
     let mut whisper = whole_model(args, choice)?;
     if args.format == Format::Hf {
         ExchangeError::check_stock("transformers", &whisper.config).map_err(Failure::bad_input)?;
@@ -230,8 +238,36 @@ fn write_folder(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
+/// Writes an encoder of text with a task's head as a folder.
+fn write_text(args: &Args, choice: &Choice, dtype: Dtype) -> Result<(), Failure> {
+    if args.blend.is_some() {
+        return Err(Failure::of_run(RunError::NoBlend));
+    }
+    let stage = choice.stage.directory.display();
+    match (args.merge, choice.adapter().is_some()) {
+        (true, false) => return Err(Failure::BadInput(format!("`{stage}` has no adapter: leave out --merge"))),
+        (false, true) => return Err(unmerged(choice)),
+        _ => {}
+    }
+    let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
+    let (text, head) = merged_text(choice, &device).map_err(Failure::of_run)?;
+    text.save_with_head(&head, choice.max_tokens(), &args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
+    let card = card_of_text(choice, &head, args.license.as_deref());
+    write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
+}
+
+/// Whether the model of a run is an encoder of text.
+fn reads_text(choice: &Choice) -> bool {
+    choice.experiment.model.backbone.is_text()
+}
+
 /// Writes a complete model as a file of whisper.cpp.
 fn write_ggml(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
+    if choice.is_some_and(reads_text) {
+        return Err(Failure::BadInput(
+            "whisper.cpp runs Whisper, and the run's model reads text: give --format hf".into(),
+        ));
+    }
     let dtype = ggml_type(args.dtype)?;
     if dtype == GgmlType::F32 {
         tracing::warn!(
@@ -269,16 +305,18 @@ fn check_merge(merge: bool, choice: &Choice) -> Result<(), Failure> {
     let stage = choice.stage.directory.display();
     match (merge, choice.stage.layout) {
         (true, Layout::Model) => Err(Failure::BadInput(format!("`{stage}` has no adapter: leave out --merge"))),
-        (_, Layout::Adapters) if choice.experiment.model.backbone.is_text() => Err(Failure::BadInput(format!(
-            "`{stage}` has adapters and heads on an encoder of text, which are no model of another program: give --format dynamo for all of \
-             them with a script that answers with them, or --format peft for an adapter by itself"
-        ))),
-        (false, Layout::Adapters) => Err(Failure::BadInput(format!(
-            "`{stage}` has an adapter on a model, and no whole model: give --merge to fold the one into the other, or \
-             --format peft to write the adapter by itself"
-        ))),
+        (false, Layout::Adapters) => Err(unmerged(choice)),
         _ => Ok(()),
     }
+}
+
+/// Reason why a stage with an adapter is not written as it is.
+fn unmerged(choice: &Choice) -> Failure {
+    Failure::BadInput(format!(
+        "`{}` has an adapter on a model, and no whole model: give --merge to fold the one into the other, or --format peft to write \
+         the adapter by itself",
+        choice.stage.directory.display()
+    ))
 }
 
 /// Writes an adapter by itself in PEFT's layout, and reports what the layout does not contain.
@@ -316,11 +354,7 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
     if choice.has_head() {
         tracing::warn!(
             "the folder holds the adapter and not the task's head, which PEFT has no place for: by itself the adapter gives \
-             other answers than this run; {}",
-            match choice.experiment.model.backbone.is_text() {
-                true => "--format dynamo has both",
-                false => "--merge folds in both",
-            }
+             other answers than this run; --merge writes a model with both"
         );
     }
     Ok(())

@@ -27,13 +27,13 @@ pub enum TextModelType {
 }
 
 impl TextModelType {
-    /// transformers' class of the bare encoder.
-    fn architecture(self) -> &'static str {
+    /// Beginning of the names of transformers' classes.
+    pub(super) fn class(self) -> &'static str {
         match self {
-            Self::Bert => "BertModel",
-            Self::Roberta => "RobertaModel",
-            Self::XlmRoberta => "XLMRobertaModel",
-            Self::Camembert => "CamembertModel",
+            Self::Bert => "Bert",
+            Self::Roberta => "Roberta",
+            Self::XlmRoberta => "XLMRoberta",
+            Self::Camembert => "Camembert",
         }
     }
 
@@ -231,7 +231,7 @@ impl TextEncoderConfig {
         if let Ok(Value::Object(own)) = serde_json::to_value(self) {
             json.extend(own);
         }
-        json.insert("architectures".into(), vec![self.model_type.architecture()].into());
+        json.insert("architectures".into(), vec![format!("{}Model", self.model_type.class())].into());
         json.insert("hidden_act".into(), "gelu".into());
     }
 

@@ -1,6 +1,8 @@
 //! Text encoders in Hugging Face folders.
 
-use super::{TextConfigError, TextEncoder, TextEncoderConfig, TextModelType, TextTokenizer, tensor_name, vocabulary};
+use super::{
+    TextConfigError, TextEncoder, TextEncoderConfig, TextHead, TextModelType, TextTokenizer, tensor_name, vocabulary,
+};
 use crate::folder::{self, FolderError, Weights, base_parameters, first_named, object, required};
 use crate::peft;
 use crate::shapes::compare;
@@ -9,7 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use undertone_ops::undrawn;
-use undertone_store::{Dtype, TensorSource, load_parameters};
+use undertone_store::{Dtype, HostTensor, TensorSource, load_parameters};
 
 /// A text encoder with all files of its folder.
 #[derive(Clone, Debug)]
@@ -80,10 +82,47 @@ impl PretrainedText {
     pub fn save(&self, dir: &Path, dtype: Dtype) -> Result<(), FolderError> {
         let mut config = self.raw_config.clone();
         self.config.write_hf(&mut config);
+        Ok(folder::write(dir, config, self.small_files(), &self.tensors(""), dtype)?)
+    }
+
+    /// Writes the encoder with a head atomically, as transformers or sentence-transformers loads it. They cut texts to
+    /// `max_tokens` tokens, if they cut them.
+    ///
+    /// # Errors
+    /// When the file system reports an error.
+    pub fn save_with_head(
+        &self,
+        head: &TextHead,
+        max_tokens: usize,
+        dir: &Path,
+        dtype: Dtype,
+    ) -> Result<(), FolderError> {
+        let model_type = self.config.model_type;
+        let (mut config, mut files) = (self.raw_config.clone(), self.small_files());
+        self.config.write_hf(&mut config);
+        // Without it a program does not know that the encoder has an end.
+        files
+            .entry("tokenizer_config.json".into())
+            .or_insert_with(|| format!("{{\n  \"model_max_length\": {}\n}}\n", self.config.max_tokens()).into_bytes());
+        if let Some(modules) = head.modules(max_tokens) {
+            return Ok(folder::write_with(dir, config, files, &self.tensors(""), dtype, |dir| modules.write(dir))?);
+        }
+        head.write_hf(&mut config, model_type);
+        let mut tensors = self.tensors(model_type.prefix());
+        tensors.extend(head.tensors(model_type));
+        Ok(folder::write(dir, config, files, &tensors, dtype)?)
+    }
+
+    fn small_files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = self.files.clone();
         files.insert("tokenizer.json".into(), self.tokenizer.to_bytes().to_vec());
-        let tensors = base_parameters(&self.model).into_iter().map(|(path, t)| (tensor_name(&path), t)).collect();
-        Ok(folder::write(dir, config, files, &tensors, dtype)?)
+        files
+    }
+
+    /// Parameters under Hugging Face's names behind a prefix.
+    fn tensors(&self, prefix: &str) -> BTreeMap<String, HostTensor> {
+        let named = |(path, tensor): (String, HostTensor)| (format!("{prefix}{}", tensor_name(&path)), tensor);
+        base_parameters(&self.model).into_iter().map(named).collect()
     }
 }
 

@@ -4,6 +4,8 @@
 mod config;
 mod encoder;
 mod folder;
+mod head;
+mod modules;
 mod tokenizer;
 mod vocabulary;
 
@@ -14,4 +16,5 @@ pub use encoder::{
     tensor_name,
 };
 pub use folder::PretrainedText;
+pub use head::TextHead;
 pub use tokenizer::{TextTokenizer, TextTokenizerError};

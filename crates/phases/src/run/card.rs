@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use undertone_metrics::Interval;
+use undertone_model::text::TextHead;
 use undertone_train::{Direction, Exported, Summary};
 
 /// Evaluations of a stage, one for each line.
@@ -18,7 +19,9 @@ pub(super) const METRICS: &str = "metrics.jsonl";
 /// model's, so that the run's scores are not this model's.
 pub fn card(choice: &Choice, is_own: bool, license: Option<&str>, blend: Option<&Blend>) -> String {
     let Choice { experiment, stage, .. } = choice;
-    let mut card = front_matter(experiment, is_own, license);
+    let library = if is_own { "" } else { "transformers" };
+    let pipeline = experiment.tasks.is_empty().then_some((library, "automatic-speech-recognition"));
+    let mut card = front_matter(experiment, license, pipeline);
     let task = choice.tasks().swap_remove(0);
     let purpose = match task.name.as_str() {
         "" => String::new(),
@@ -32,7 +35,7 @@ pub fn card(choice: &Choice, is_own: bool, license: Option<&str>, blend: Option<
         env!("CARGO_PKG_VERSION")
     );
     if stage.replaced_by.is_some() {
-        card.push_str("\nIts weights are the mean of several checkpoints of the training.\n");
+        card.push_str(AVERAGED);
     }
     if let Some(Blend { share, with }) = blend {
         let other = with.as_ref().map_or_else(|| experiment.model.to_string(), |with| with.display().to_string());
@@ -50,10 +53,80 @@ pub fn card(choice: &Choice, is_own: bool, license: Option<&str>, blend: Option<
     card
 }
 
+/// Returns the card of an encoder of text with a head, the model of `choice`. `license` is as for [`card`].
+pub fn card_of_text(choice: &Choice, head: &TextHead, license: Option<&str>) -> String {
+    let Choice { experiment, stage, .. } = choice;
+    let task = choice.tasks().swap_remove(0);
+    let mut card = front_matter(experiment, license, Some((head.library(), head.pipeline())));
+    let _ = write!(
+        card,
+        "# {}, {}\n\nAn encoder of text with a head, fine-tuned from `{}` for the task `{}`, with Undertone {}.\n",
+        experiment.run.name,
+        task.name,
+        experiment.model,
+        task.name,
+        env!("CARGO_PKG_VERSION")
+    );
+    if stage.replaced_by.is_some() {
+        card.push_str(AVERAGED);
+    }
+    card.push_str(&data(experiment));
+    card.push_str(&scores(std::slice::from_ref(stage)));
+    card.push_str(&use_of_text(head, task.head.max_input()));
+    card.push_str(&configuration(experiment));
+    card
+}
+
+const SPAN: &str = r#"import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForQuestionAnswering.from_pretrained("FOLDER")
+question, context = "A question?", "Its context."
+inputs = tokenizer(
+    question, context, truncation="only_second", max_length=TOKENS, return_offsets_mapping=True, return_tensors="pt"
+)
+offsets = inputs.pop("offset_mapping")[0].tolist()
+outside = torch.tensor([part != 1 for part in inputs.sequence_ids(0)])
+with torch.no_grad():
+    output = model(**inputs)
+begin, end = (logits[0].masked_fill(outside, -1e4) for logits in (output.start_logits, output.end_logits))
+pairs = (begin[:, None] + end).masked_fill(torch.ones(len(begin), len(end)).tril(-1).bool(), -1e9)
+first, last = divmod(int(pairs.argmax()), len(end))
+print(context[offsets[first][0] : offsets[last][1]])
+"#;
+
+/// How to answer with an encoder of text and its head, which read at most `tokens` tokens.
+fn use_of_text(head: &TextHead, tokens: usize) -> String {
+    let (library, name) = (head.library(), head.pipeline());
+    let code = match head {
+        TextHead::Classify { labels, .. } if library != "transformers" => format!(
+            "from sentence_transformers import SentenceTransformer\n\n\
+             labels = {}\n\
+             logits = SentenceTransformer(\"FOLDER\").encode([\"A text.\"])\n\
+             print([labels[best] for best in logits.argmax(1)])\n",
+            serde_json::to_string(labels).unwrap_or_default()
+        ),
+        TextHead::Classify { .. } => format!(
+            "from transformers import pipeline\n\n\
+             classify = pipeline(\"{name}\", model=\"FOLDER\", truncation=True, max_length={tokens})\n\
+             print(classify(\"A text.\"))\n\
+             # A pair of texts: classify({{\"text\": \"One.\", \"text_pair\": \"Another.\"}})\n"
+        ),
+        TextHead::Tag { .. } => format!(
+            "from transformers import pipeline\n\n\
+             tag = pipeline(\"{name}\", model=\"FOLDER\", aggregation_strategy=\"first\")\n\
+             print(tag(\"A text.\"))\n"
+        ),
+        TextHead::Span(_) => SPAN.replace("TOKENS", &tokens.to_string()),
+    };
+    format!("\n## Use\n\nWith {library}:\n\n```python\n{code}```\n")
+}
+
 /// Returns the card of the folder of a run with tasks.
 pub(super) fn card_of_tasks(experiment: &Experiment, stages: &[StageSpec], license: Option<&str>) -> String {
     let names: Vec<String> = experiment.tasks.iter().map(|task| format!("`{}`", task.name)).collect();
-    let mut card = front_matter(experiment, false, license);
+    let mut card = front_matter(experiment, license, None);
     let _ = write!(
         card,
         "# {}\n\nAdapters and heads for {} on the frozen `{}`, trained with Undertone {}.\n",
@@ -68,6 +141,8 @@ pub(super) fn card_of_tasks(experiment: &Experiment, stages: &[StageSpec], licen
     card.push_str(&configuration(experiment));
     card
 }
+
+const AVERAGED: &str = "\nIts weights are the mean of several checkpoints of the training.\n";
 
 const USE: &str = r#"
 ## Use
@@ -122,19 +197,19 @@ python FOLDER/predict.py FOLDER --audio clip.wav
 ```
 ";
 
-/// Settings that the hub reads.
-fn front_matter(experiment: &Experiment, is_own: bool, license: Option<&str>) -> String {
+/// Settings that the hub reads. `pipeline` is the library that loads a whole model, if there is one, and what the model does.
+fn front_matter(experiment: &Experiment, license: Option<&str>, pipeline: Option<(&str, &str)>) -> String {
     let ModelConfig { source, backbone, .. } = &experiment.model;
     let is_text = backbone.is_text();
     let mut lines = vec![format!("license: {}", license.unwrap_or("unknown"))];
     lines.extend(
         source.hub.as_ref().filter(|_| experiment.model.path.is_none()).map(|hub| format!("base_model: {hub}")),
     );
-    if experiment.tasks.is_empty() && !is_text {
-        if !is_own {
-            lines.push("library_name: transformers".into());
+    if let Some((library, pipeline)) = pipeline {
+        if !library.is_empty() {
+            lines.push(format!("library_name: {library}"));
         }
-        lines.push("pipeline_tag: automatic-speech-recognition".into());
+        lines.push(format!("pipeline_tag: {pipeline}"));
     }
     if !is_text {
         // Quoted, for YAML reads Norwegian's code as false.

@@ -77,6 +77,11 @@ impl Choice {
         !self.stage.description.heads.is_empty()
     }
 
+    /// Maximum number of tokens of the task's input, for a task on text.
+    pub fn max_tokens(&self) -> usize {
+        self.tasks()[0].head.max_input()
+    }
+
     /// Returns the chosen task as a list.
     pub(super) fn tasks(&self) -> Vec<TaskConfig> {
         vec![self.experiment.all_tasks().swap_remove(self.task)]

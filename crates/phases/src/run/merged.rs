@@ -1,4 +1,4 @@
-//! A trained model as an ordinary Whisper: adapter and task prompt are merged into the weights.
+//! A trained model as an ordinary one, a Whisper or an encoder with a head: adapter and task prompt are merged into the weights.
 
 use super::choice::{Choice, root_of};
 use super::model::{PromptHead, TaskModel};
@@ -7,11 +7,12 @@ use super::setup::Setup;
 use crate::backbone::SpeechBackbone;
 use crate::config::{CONFIG, is_adapter};
 use crate::run_directory::recorded;
-use crate::{ModelConfig, RunError};
+use crate::{ModelConfig, RunError, SourceError};
 use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use undertone_model::adaptable::merge_and_unload;
 use undertone_model::frozen::in_f32;
+use undertone_model::text::{PretrainedText, TextEncoder, TextHead};
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, Whisper};
 use undertone_ops::set_kernels;
 use undertone_tasks::GenerationSettings;
@@ -78,6 +79,31 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
         decode_as(&settings, &mut whisper);
     }
     Ok(whisper)
+}
+
+/// Returns a stage's model for a task on text as an encoder with a head that transformers has, too; its adapter is merged.
+///
+/// # Errors
+/// When its parts cannot be loaded, and when transformers has no such encoder or head.
+pub fn merged_text(choice: &Choice, device: &Device) -> Result<(PretrainedText, TextHead), RunError> {
+    let backbone = choice.backbone();
+    set_kernels(backbone.kernels);
+    let setup = Setup::of(&backbone, device.clone(), Pretrained::load(&backbone, device)?);
+    let (model, task) = (choice.model(&setup)?, choice.tasks().swap_remove(0));
+    let refused = |reason: String| RunError::NoTextHead { task: task.name.clone(), reason };
+    let head = model.heads.first().ok_or_else(|| refused("the run has trained no head".into()))?;
+    let head = task.head.text_head(head).map_err(refused)?;
+    // Of weights that are held in half precision, it has the rounded ones, on which the adapter was trained.
+    let network = in_f32(model.backbone.clone());
+    let network = network.downcast_ref::<TextEncoder>();
+    let mut network = network.ok_or_else(|| refused("the encoder is none that transformers has".into()))?.clone();
+    if model.adapters() > 0 {
+        merge_and_unload(&mut network, 0);
+    }
+    let folder = backbone.model.folder()?.ok_or_else(|| refused("its encoder has no folder".into()))?;
+    let mut text = PretrainedText::load(&folder, device).map_err(SourceError::from)?;
+    text.model = network;
+    Ok((text, head))
 }
 
 /// Returns the network with its only adapter and its only head merged; `None` if it is no Whisper.

@@ -65,13 +65,13 @@ pub use batch::{
     TaskSamples,
 };
 pub use blend::Blend;
-pub use card::card;
+pub use card::{card, card_of_text};
 pub use choice::Choice;
 pub use eval::{BlendResult, Evaluated, Subject};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
 pub use losses::{routing_sums, routing_terms};
-pub use merged::{has_tasks, load_whisper, merged};
+pub use merged::{has_tasks, load_whisper, merged, merged_text};
 pub use modality::{EncodedBatch, Modality, Opening};
 pub use model::{AlignmentHeads, Encoded, PromptHead, Tapped, TaskModel, TrainedParts, task_vectors};
 pub use objective::{StageBatches, TaskObjective};

@@ -2,6 +2,7 @@
 
 pub use crate::row::{ClassifyFeatures, classify_features};
 
+use crate::kind::own_head;
 use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, HeadInput, HostArrays, KindMetric, ScoredText, Target,
     TaskHead, TaskKind, TaskRecord, TaskScore, TextSample, TrivialBaseline, UserInput, argmax,
@@ -14,6 +15,7 @@ use undertone_data::records::{ClassifyRecord, RecordsConfig, RecordsError};
 use undertone_metrics::ConfusionMatrix;
 use undertone_model::heads::{ClassifyHead, ClassifyHeadConfig, Pooling};
 use undertone_model::layers::Embedding;
+use undertone_model::text::TextHead;
 use undertone_ops::cross_entropy;
 
 /// Classification of texts.
@@ -103,6 +105,10 @@ impl TaskKind for ClassifyConfig {
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
         let d_model = embeddings.weight.dims()[1];
         BoxedHead::new("Classify", self.head_config().init(d_model, self.labels.len(), device))
+    }
+
+    fn text_head(&self, head: &BoxedHead) -> Result<TextHead, String> {
+        Ok(TextHead::Classify { head: own_head(self, head)?, labels: self.labels.clone() })
     }
 
     fn pack(&self, answer: &Answer) -> Option<String> {

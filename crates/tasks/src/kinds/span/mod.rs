@@ -10,6 +10,7 @@ pub use config::SpanConfig;
 pub use score::{SpanAnswer, SpanTarget};
 pub use windows::{SpanWindow, span_windows};
 
+use crate::kind::own_head;
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::sample::joined;
 use crate::{
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use undertone_data::records::{RecordsConfig, RecordsError, SpanRecord};
 use undertone_model::heads::{SpanHead, SpanLogits};
 use undertone_model::layers::Embedding;
+use undertone_model::text::TextHead;
 use undertone_ops::cross_entropy;
 
 impl SpanConfig {
@@ -129,6 +131,10 @@ impl TaskKind for SpanConfig {
 
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
         BoxedHead::new("Span", self.head_config().init(embeddings.weight.dims()[1], device))
+    }
+
+    fn text_head(&self, head: &BoxedHead) -> Result<TextHead, String> {
+        own_head(self, head).map(TextHead::Span)
     }
 
     fn pack(&self, answer: &Answer) -> Option<String> {

@@ -5,6 +5,7 @@ mod words;
 
 pub use features::{TagFeatures, tag_features};
 
+use crate::kind::own_head;
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, IGNORED,
@@ -19,6 +20,7 @@ use undertone_data::records::{OUTSIDE, RecordsConfig, RecordsError, TagRecord};
 use undertone_metrics::{EntityCounts, SampleScores, entities};
 use undertone_model::heads::{TagHead, TagHeadConfig};
 use undertone_model::layers::Embedding;
+use undertone_model::text::TextHead;
 use undertone_ops::cross_entropy;
 use words::words;
 
@@ -147,6 +149,10 @@ impl TaskKind for TagConfig {
 
     fn head(&self, embeddings: &Embedding, device: &Device) -> BoxedHead {
         BoxedHead::new("Tag", self.head_config().init(embeddings.weight.dims()[1], self.labels.len(), device))
+    }
+
+    fn text_head(&self, head: &BoxedHead) -> Result<TextHead, String> {
+        Ok(TextHead::Tag { head: own_head(self, head)?, labels: self.labels.clone() })
     }
 
     fn pack(&self, answer: &Answer) -> Option<String> {
