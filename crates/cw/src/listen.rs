@@ -63,11 +63,10 @@ const CERTAIN: f64 = 0.7;
 /// Minimum signal-to-noise ratio of a tone that a model may read, in dB.
 const FAINTEST_DB: f64 = -8.0;
 
-/// Returns the strongest tone if it is certainly keyed.
-pub(super) fn certain_tone(audio: &[f32]) -> Option<KeyedTone> {
+/// Returns the strongest tone, with its marks, if it is certainly keyed.
+pub(super) fn certain_signal(audio: &[f32]) -> Option<Signal> {
     let (pitch_hz, envelope, keying) = strongest(audio)?;
-    let tone = Signal::of(&envelope, &keying, pitch_hz)?.tone;
-    (keying.clear >= CERTAIN).then_some(tone)
+    Signal::of(&envelope, &keying, pitch_hz).filter(|_| keying.clear >= CERTAIN)
 }
 
 /// Returns the strongest tone, if it may be keyed.

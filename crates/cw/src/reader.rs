@@ -1,5 +1,6 @@
 //! How a model that reads Morse is given its audio.
 
+use super::envelope::Signal;
 use super::listen::{self, KeyedTone};
 use super::{morse, narrow};
 use undertone_data::reader::{Piece, Reader};
@@ -17,6 +18,8 @@ const READ_WPM: f64 = 28.0;
 /// Speeds that a signal in noise is read at, in words per minute, unless it is sent faster: the faster it is read, the more of it
 /// is in a window, and the less noise in each frame.
 const SIGNAL_WPM: [f64; 3] = [25.0, 35.0, 50.0];
+/// Silence before audio that begins with the key down, in samples: 20 ms.
+const SILENCE: usize = 320;
 /// Largest factor by which audio is shortened.
 const MOST: f64 = 6.0;
 /// Limit on the size of a Morse vocabulary, special tokens included. Vocabularies of languages have thousands of
@@ -38,7 +41,7 @@ impl Reader for MorseReader {
     }
 
     fn longest_piece(&self, audio: &[f32], window: usize) -> usize {
-        let factor = certain_tone(audio, window).map_or(1.0, |tone| slowness(&tone));
+        let factor = certain_signal(audio, window).map_or(1.0, |signal| slowness(&signal.tone));
         (window as f64 * factor) as usize
     }
 
@@ -47,11 +50,18 @@ impl Reader for MorseReader {
     }
 
     /// Slow senders are read faster than they send: few models have learnt characters that last a second, and a window has
-    /// few of them. Tones above the pitches that people listen to are moved to 700 Hz.
+    /// few of them. Tones above the pitches that people listen to are moved to 700 Hz. Audio that begins with the key down gets a
+    /// moment of silence before it, without which its first character is lost.
     fn prepared(&self, piece: &[f32], window: usize) -> Option<Vec<f32>> {
-        let tone = certain_tone(piece, window)?;
+        let Signal { tone, marks, .. } = certain_signal(piece, window)?;
         let factor = slowness(&tone);
-        (factor > 1.0 || tone.pitch_hz > HIGHEST_HZ).then(|| narrow::faster(piece, tone.pitch_hz, factor))
+        let moved = (factor > 1.0 || tone.pitch_hz > HIGHEST_HZ).then(|| narrow::faster(piece, tone.pitch_hz, factor));
+        if marks.first().is_none_or(|mark| mark.start >= SILENCE) {
+            return moved;
+        }
+        let read = moved.as_deref().unwrap_or(piece);
+        let silence = SILENCE.min(window.saturating_sub(read.len()));
+        Some([&vec![0.0; silence], read].concat())
     }
 
     fn complete(&self, audio: &[f32]) -> Option<usize> {
@@ -68,9 +78,9 @@ impl Reader for MorseReader {
     }
 }
 
-/// Returns the tone of a sender, by the first window.
-fn certain_tone(audio: &[f32], window: usize) -> Option<KeyedTone> {
-    listen::certain_tone(&audio[..audio.len().min(window)])
+/// Returns the tone of a sender and its marks, by the first window.
+fn certain_signal(audio: &[f32], window: usize) -> Option<Signal> {
+    listen::certain_signal(&audio[..audio.len().min(window)])
 }
 
 /// Returns the factor by which a piece is shortened: 1, unless the sender is slow.
@@ -107,6 +117,17 @@ mod tests {
             assert!((crate::radio::carrier_pitch(&given) - 700.0).abs() < 15.0);
         }
         assert!(MorseReader.prepared(&sent(20.0, 20.0).audio, WINDOW).is_none(), "a usual pitch is read as it is");
+    }
+
+    #[test]
+    fn audio_that_begins_with_the_key_down_gets_a_silence() {
+        let audio = sent(20.0, 20.0).audio;
+        let first = listen::marks(&audio)[0].start;
+        let (early, cut) = (&audio[first - 800..first + 100_000], &audio[first + 160..first + 100_000]);
+        assert!(MorseReader.prepared(early, WINDOW).is_none());
+        assert_eq!(MorseReader.prepared(cut, WINDOW), Some([&[0.0; SILENCE], cut].concat()));
+        let whole = &audio[first + 160..][..WINDOW];
+        assert!(MorseReader.prepared(whole, WINDOW).is_some_and(|given| given == whole), "there is no room");
     }
 
     #[test]
