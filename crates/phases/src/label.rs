@@ -6,15 +6,12 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use undertone_data::audio::{Stored, wav_bytes};
-use undertone_data::clips::{Clip, Clips};
+use undertone_data::clips::{Clip, Clips, is_audio_column};
 use undertone_metrics::{ErrorRate, wer};
 use undertone_transcribe::{Language, Transcriber, Update};
 
 /// Number of recordings that are in memory at a time.
 const TOGETHER: usize = 64;
-
-/// Names of the column of a recording.
-const AUDIO: [&str; 5] = ["audio", "audio_filepath", "file_name", "file", "path"];
 
 /// Result of [`label`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -175,7 +172,7 @@ impl Labelling<'_> {
             return None;
         };
         // First those by which splits are made; a path has been made absolute.
-        let columns = clip.origin.columns().into_iter().filter(|(name, _)| !AUDIO.contains(&name.as_str()));
+        let columns = clip.origin.columns().into_iter().filter(|(name, _)| !is_audio_column(name));
         row.extend(columns.map(|(name, value)| (name, json!(value))));
         row.insert("audio".into(), json!(absolute));
         let times = [("start", clip.start), ("end", clip.end)];

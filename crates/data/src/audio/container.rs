@@ -26,9 +26,8 @@ const READ: [(usize, &[u8], &str); 8] = [
     (4, b"ftyp", "MP4 or M4A"),
     (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
 ];
-const NOT_READ: [(usize, &[u8], &str); 6] = [
-    (0, b"RF64", "RF64"),
-    (0, b"BW64", "BW64"),
+const NOT_READ: [(usize, &[u8], &str); 5] = [
+    (0, b"wvpk", "WavPack"),
     (0, b"riff\x2e\x91\xcf\x11", "Wave64"),
     (0, b".snd", "AU"),
     (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "WMA"),
@@ -43,7 +42,8 @@ impl Container {
         let is = |(at, magic, _): &&(usize, &[u8], &str)| first.get(*at..).is_some_and(|rest| rest.starts_with(magic));
         let named =
             |is_read| move |(_, _, name): &(usize, &[u8], &'static str)| Self { name, is_read, is_certain: true };
-        if first.starts_with(b"RIFF") {
+        // The latter two are WAV for more than 4 GiB.
+        if [b"RIFF", b"RF64", b"BW64"].iter().any(|name| first.starts_with(*name)) {
             return Some(Self::WAV);
         }
         let read = READ.iter().find(is).map(named(true));
@@ -78,6 +78,7 @@ mod tests {
     fn formats_are_told_by_how_they_begin() {
         let name = |bytes: &[u8]| Container::of(bytes).map(|container| (container.name, container.is_read));
         assert_eq!(name(b"RIFF\0\0\0\0WAVE"), Some(("WAV", true)));
+        assert_eq!(name(b"RF64\xff\xff\xff\xffWAVE"), Some(("WAV", true)));
         assert_eq!(name(b"fLaC\0"), Some(("FLAC", true)));
         assert_eq!(name(b"ID3\x04"), Some(("MP3", true)));
         assert_eq!(name(&[0xff, 0xfb, 0x90, 0x64]), Some(("MP3", true)));

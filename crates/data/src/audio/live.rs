@@ -290,7 +290,7 @@ mod tests {
             (text, Some(8_000), "it is text"),
             (samples, None, "`--rate 16000`"),
             (amr, None, "it is AMR"),
-            ([b"RF64\xff\xff\xff\xffWAVEds64".to_vec(), vec![0; 100]].concat(), None, "it is RF64"),
+            ([b"RF64\xff\xff\xff\xffWAVEds64".to_vec(), vec![0; 100]].concat(), None, "no audio"),
             ([b"caff\0\x01\0\0desc".to_vec(), vec![0; 100]].concat(), None, "caf: "),
             ([b"riff\x2e\x91\xcf\x11".to_vec(), vec![0; 100]].concat(), None, "it is Wave64"),
             (Vec::new(), None, "no audio"),

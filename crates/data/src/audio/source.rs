@@ -65,14 +65,17 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     pub fn open(stored: &'a Stored) -> Result<Self, AudioError> {
         let path = stored.name();
-        let header = Header::read(&mut BufReader::with_capacity(TELLING, stored.open()?), stored.bytes());
-        let patches = header.unknown.iter().map(|place| (*place, [0xff; 4])).collect();
-        let file = Patched { file: stored.open()?, position: 0, patches };
-        let stream = MediaSourceStream::new(Box::new(file), Default::default());
         let unknown = |reason: String| AudioError::UnknownFormat { path: path.into(), reason };
+        // A WavPack file has the header of the WAV that it was made of, which symphonia would find and believe.
+        if let Some(reason) = unread_format(stored) {
+            return Err(unknown(reason));
+        }
+        let header = Header::read(&mut BufReader::with_capacity(TELLING, stored.open()?), stored.bytes());
+        let file = Patched { file: stored.open()?, position: 0, patches: header.patches };
+        let stream = MediaSourceStream::new(Box::new(file), Default::default());
         let reader = symphonia::default::get_probe()
             .probe(&Hint::new(), stream, Default::default(), Default::default())
-            .map_err(|error| unknown(unread_format(stored).unwrap_or_else(|| error.to_string())))?;
+            .map_err(|error| unknown(error.to_string()))?;
         let track = reader.default_track(TrackType::Audio).ok_or_else(|| unknown("no audio track".into()))?;
 
         let unsupported = |reason: String| AudioError::Unsupported { path: path.into(), reason };
@@ -98,7 +101,7 @@ impl<'a> Source<'a> {
         // the first frames.
         let untold = guessed
             || timing.is_fragmented
-            || !header.unknown.is_empty()
+            || header.is_open
             || ["matroska", "aac"].contains(&format)
             || format == "ogg" && ends_in_other_stream(stored, track.id);
         let promised = match (per_tick, track.duration) {
@@ -304,7 +307,7 @@ fn ends_in_other_stream(stored: &Stored, serial: u32) -> bool {
     last().is_some_and(|last| last != serial)
 }
 
-/// Returns the name of an unsupported format, if the file begins with its signature.
+/// Returns what a file is that begins with the signature of an unsupported format, or as text.
 fn unread_format(stored: &Stored) -> Option<String> {
     let mut first = Vec::new();
     stored.open().ok()?.take(TELLING as u64).read_to_end(&mut first).ok()?;

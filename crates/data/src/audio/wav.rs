@@ -42,14 +42,16 @@ impl Format {
     /// only a placeholder: other chunks may come after the samples.
     pub fn read(bytes: &mut impl Read) -> Result<(Self, Option<u64>), AudioError> {
         begin(bytes)?;
-        let mut format = None;
+        let (mut format, mut long) = (None, None);
         loop {
             let (name, length) = chunk(bytes)?;
             match (&name, format) {
                 (b"data", Some(format)) => {
-                    return Ok((format, (length > 0 && !is_placeholder(length)).then_some(u64::from(length))));
+                    let known = (length > 0 && !is_placeholder(length)).then_some(u64::from(length));
+                    return Ok((format, known.or(long.map(|long: Long| long.data).filter(|length| *length > 0))));
                 }
                 (b"data", None) => return Err(refused("its samples come before their description")),
+                (b"ds64", _) => long = Some(Long::read(bytes, length)?),
                 (b"fmt ", _) => format = Some(described(bytes, length)?),
                 _ => skip(bytes, length)?,
             }
@@ -118,14 +120,38 @@ fn is_placeholder(length: u32) -> bool {
     length >= 0xFFFF_FF00 || (0x7FFF_0000..=0x8001_0000).contains(&length)
 }
 
+/// Lengths of RF64 and BW64, which are WAV for more than 4 GiB: they have 64 bits, in a chunk of their own, and placeholders where WAV
+/// has them ([EBU Tech 3306](https://tech.ebu.ch/docs/tech/tech3306v1_0.pdf)).
+#[derive(Clone, Copy, Debug)]
+struct Long {
+    /// Number of bytes of the samples.
+    data: u64,
+    /// Number of samples of each channel.
+    samples: u64,
+}
+
+impl Long {
+    /// Reads a chunk `ds64` of `length` bytes.
+    fn read(bytes: &mut impl Read, length: u32) -> Result<Self, AudioError> {
+        let mut lengths = [0; 24];
+        let known = lengths.len().min(length as usize);
+        bytes.read_exact(&mut lengths[..known]).map_err(cut_short)?;
+        skip(bytes, length - known as u32)?;
+        let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| lengths[at + byte]));
+        Ok(Self { data: eight(8), samples: eight(16) })
+    }
+}
+
 /// What the header of a WAV file says that readers of files take wrongly.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     /// Why the samples cannot be read although their encoding is known: they are padded. Where in its bytes a sample lies, the header does
     /// not tell: some programs put it at the upper end, some at the lower.
     pub padding: Option<String>,
-    /// Places of lengths that are not known: placeholders, and the 0 that a recorder leaves that does not come to its end.
-    pub unknown: Vec<u64>,
+    /// Whether the number of samples is not known: it is a placeholder, or the 0 that a recorder leaves that does not come to its end.
+    pub is_open: bool,
+    /// Places in the file, and the four bytes that have to be read there: lengths, and the name of RF64.
+    pub patches: Vec<(u64, [u8; 4])>,
 }
 
 impl Header {
@@ -138,23 +164,41 @@ impl Header {
 
     /// Reads up to the samples; `None` where there are none.
     fn find(&mut self, bytes: &mut impl Read, size: u64) -> Option<()> {
-        let whole = begin(bytes).ok()?;
-        let mut place = 12;
-        let mut fact = None;
+        let (is_long, whole) = begin(bytes).ok()?;
+        let mut place: u64 = 12;
+        let (mut fact, mut long) = (None, None);
         // A file of 2 GiB has such a length by chance.
-        let is_placeholder = |length: u32, at: u64| is_placeholder(length) && at + u64::from(length) > size;
+        let is_placeholder =
+            |length: u32, at: u64| is_placeholder(length) && (is_long || at + u64::from(length) > size);
         loop {
             let (name, length) = chunk(bytes).ok()?;
             place += 8;
             if &name == b"data" {
+                let told = long.filter(|long: &Long| long.data > 0);
                 let is_open = whole == 0 || is_placeholder(whole, 8);
                 let is_empty = length == 0 && (is_open || u64::from(whole) + 8 <= place);
                 let is_unknown = size > place && (is_empty || is_placeholder(length, place));
+                let four =
+                    |length: Option<u64>| length.and_then(|length| u32::try_from(length).ok()).unwrap_or(u32::MAX);
+                let mut patch = |at: u64, length: Option<u64>| self.patches.push((at, four(length).to_le_bytes()));
                 // One of the two alone is refused.
-                self.unknown.extend((size > place && is_open || is_unknown).then_some(4));
-                self.unknown.extend(is_unknown.then_some(place - 4));
-                self.unknown.extend(fact.filter(|_| is_unknown));
+                if size > place && is_open || is_unknown {
+                    patch(4, told.map(|long| (place - 8).saturating_add(long.data)));
+                }
+                if is_unknown {
+                    patch(place - 4, told.map(|long| long.data));
+                    fact.into_iter().for_each(|fact| patch(fact, told.map(|long| long.samples)));
+                }
+                self.is_open = !self.patches.is_empty() && told.is_none_or(|long| u32::try_from(long.data).is_err());
+                if is_long {
+                    self.patches.push((0, *b"RIFF"));
+                }
                 return Some(());
+            }
+            if &name == b"ds64" {
+                long = Some(Long::read(bytes, length).ok()?);
+                place += u64::from(length) + u64::from(length % 2);
+                continue;
             }
             // The number of samples, which only floats and compressed samples have.
             if &name == b"fact" {
@@ -182,12 +226,12 @@ fn padded(described: &[u8]) -> Option<String> {
     is_padded.then(|| format!("it has samples of {bits} bits in {} bytes each", frame / channels.max(1)))
 }
 
-/// Reads the first bytes of a WAV. Returns the length of the rest.
-fn begin(bytes: &mut impl Read) -> Result<u32, AudioError> {
+/// Reads the first bytes of a WAV. Returns whether it is one of more than 4 GiB by its name, and the length of the rest.
+fn begin(bytes: &mut impl Read) -> Result<(bool, u32), AudioError> {
     let mut riff = [0; 12];
     bytes.read_exact(&mut riff).map_err(cut_short)?;
     match &riff[8..] {
-        b"WAVE" => Ok(u32::from_le_bytes([riff[4], riff[5], riff[6], riff[7]])),
+        b"WAVE" => Ok((&riff[..4] != b"RIFF", u32::from_le_bytes([riff[4], riff[5], riff[6], riff[7]]))),
         _ => Err(refused("it is no WAVE")),
     }
 }
@@ -257,12 +301,18 @@ fn cut_short(source: std::io::Error) -> AudioError {
 mod tests {
     use super::*;
 
+    const FORMAT: &[u8] = b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0";
+
     #[test]
     fn lengths_that_are_not_known_are_found() {
         let unknown = |whole: u32, data: u32, more: usize| {
-            let format: &[u8] = b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0";
-            let wav = [b"RIFF", &whole.to_le_bytes()[..], format, b"data", &data.to_le_bytes()].concat();
-            Header::read(&mut wav.as_slice(), Some(wav.len() as u64 + more as u64)).unknown
+            let wav = [b"RIFF", &whole.to_le_bytes()[..], FORMAT, b"data", &data.to_le_bytes()].concat();
+            let header = Header::read(&mut wav.as_slice(), Some(wav.len() as u64 + more as u64));
+            assert!(
+                header.patches.iter().all(|(_, bytes)| *bytes == [0xff; 4])
+                    && header.is_open != header.patches.is_empty()
+            );
+            header.patches.into_iter().map(|(place, _)| place).collect::<Vec<_>>()
         };
         assert!(unknown(136, 100, 100).is_empty() && unknown(0, 0, 0).is_empty(), "whole, and without samples");
         assert!(unknown(60, 0, 24).is_empty(), "other chunks after no samples");
@@ -273,6 +323,27 @@ mod tests {
         }
         assert_eq!(unknown(0, 100, 100), [4]);
         assert!(unknown(0x7fff_ffff, 0x7fff_ffdb, 0x7fff_ffdb).is_empty(), "a file of 2 GiB");
+    }
+
+    #[test]
+    fn lengths_of_64_bits_are_found() {
+        let long = |data: u64, size: u64| {
+            let lengths = [[0; 8], data.to_le_bytes(), (data / 2).to_le_bytes()].concat();
+            let chunk = [b"ds64\x1c\0\0\0", lengths.as_slice(), &[0; 4]].concat();
+            let wav = [b"RF64\xff\xff\xff\xffWAVE", chunk.as_slice(), &FORMAT[4..], b"data\xff\xff\xff\xff"].concat();
+            let live = Format::read(&mut wav.as_slice()).expect("a format").1;
+            (Header::read(&mut wav.as_slice(), Some(80 + size)), live)
+        };
+        // 100 bytes of samples, and another chunk of 20.
+        let (header, live) = long(100, 120);
+        let expected = [(4, 172_u32.to_le_bytes()), (76, 100_u32.to_le_bytes()), (0, *b"RIFF")];
+        assert_eq!((header.patches.as_slice(), header.is_open, live), (expected.as_slice(), false, Some(100)));
+        // Lengths that were never written, and samples of more than 4 GiB.
+        for (data, size) in [(0, 120), (5 << 30, 5 << 30)] {
+            let (header, live) = long(data, size);
+            assert_eq!(header.patches, [(4, [0xff; 4]), (76, [0xff; 4]), (0, *b"RIFF")]);
+            assert!(header.is_open && live.unwrap_or(0) == data);
+        }
     }
 
     #[test]

@@ -40,6 +40,11 @@ const ALIASES: Aliases = &[
     ("text", &["sentence", "transcription", "transcript"]),
 ];
 
+/// Whether a column of a list has recordings, by its name.
+pub fn is_audio_column(name: &str) -> bool {
+    ALIASES.iter().any(|(field, others)| *field == "audio" && (name == *field || others.contains(&name)))
+}
+
 /// Maximum overlap of a segment with the one before it, in seconds: the effect of rounding to hundredths.
 const ROUNDING: f64 = 0.011;
 

@@ -68,7 +68,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use block_shuffle::BlockShuffle;
-pub use clip::Clip;
+pub use clip::{Clip, is_audio_column};
 pub use error::ClipsError;
 pub use remote::Remote;
 

@@ -66,13 +66,21 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
         });
         let sample = &mut samples[number];
         match extension.as_str() {
-            "txt" | "json" => {
+            "txt" | "text" | "transcript" | "json" => {
+                let is_second = if extension == "json" { !sample.fields.is_empty() } else { sample.text.is_some() };
+                if is_second {
+                    let kind = if extension == "json" { "JSON" } else { "text" };
+                    return Err(fail(format!(
+                        "its sample {} has two members of {kind}, the second is {name}; keep one",
+                        sample.key
+                    )));
+                }
                 let mut text = String::new();
                 entry
                     .take(MAX_TEXT)
                     .read_to_string(&mut text)
                     .map_err(|error| fail(format!("its member {name}: {error}")))?;
-                if extension == "txt" {
+                if extension != "json" {
                     sample.text = Some(text.trim_end_matches(['\r', '\n']).trim_start_matches('\u{feff}').to_owned());
                 } else {
                     let said = json::parse(&text).map_err(|error| error.to_string());

@@ -211,7 +211,11 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
         }
         let reason = if record.len() != width {
             let cells = record.len();
-            format!("has {cells} cells where the first row has {width}; quote text that holds the separator")
+            let way_out = match delimiter {
+                b'\t' => "in files separated by tabs quotes belong to the text, so that no cell can hold a tab or a line break: save it as CSV",
+                _ => "quote text that holds the separator",
+            };
+            format!("has {cells} cells where the first row has {width}; {way_out}")
         } else {
             let cells = record.iter().map(Value::from).collect();
             return Some(Ok(Row::new(origin, Content::Cells { header: header.clone(), cells })));
