@@ -7,7 +7,7 @@ use undertone::model::adaptable::{Adaptable, Site, adapt, load_adapter};
 use undertone::model::adapters::Gates;
 use undertone::model::adapters::lora::{LoraBank, LoraConfig};
 use undertone::model::peft::PeftLora;
-use undertone::model::text::{PretrainedText, tensor_name};
+use undertone::model::text::{PretrainedText, TextModelType, tensor_name};
 use undertone::model::whisper::WhisperConfig;
 use undertone::store::{HostTensor, TensorFile, load_parameters};
 use undertone_tests::reference::{Expected, assert_close, fixture, gradients, values};
@@ -98,7 +98,9 @@ fn one_adapter_in_the_bank_equals_pefts_lora_on_bert() {
             assert_close("states", &values(states.clone()), &io.floats("states"));
             let loss = squares(states, io.tensor("target", &device), mask.float());
             assert_close("loss", &values(loss.clone()), &io.floats("loss"));
-            let found = of_adapter(&model, k, gradients(&model, &loss.backward()), tensor_name);
+            let found = of_adapter(&model, k, gradients(&model, &loss.backward()), |path| {
+                tensor_name(path, TextModelType::Bert)
+            });
             assert_eq!(io.assert_gradients(&found, str::to_owned), found.len());
         }
     }

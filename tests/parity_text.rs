@@ -22,7 +22,7 @@ fn type_ids(io: &Expected, device: &Device) -> Option<Tensor<2, Int>> {
 
 #[test]
 fn states_and_pooled_states_equal_transformers() {
-    for (name, blocks) in [("bert", 2), ("roberta", 1)] {
+    for (name, blocks) in [("bert", 2), ("distilbert", 2), ("roberta", 1)] {
         let (text, io) = load(name);
         let device = Device::default();
         let padding = io.ids("mask", &device).equal_scalar(0);
@@ -39,7 +39,7 @@ fn states_and_pooled_states_equal_transformers() {
 
 #[test]
 fn loss_and_gradients_equal_transformers() {
-    for (name, expected) in [("bert", 9), ("roberta", 6)] {
+    for (name, expected) in [("bert", 9), ("distilbert", 9), ("roberta", 6)] {
         let (text, io) = load(name);
         let model = text.model.train();
         let device = Device::default().autodiff();
@@ -52,7 +52,7 @@ fn loss_and_gradients_equal_transformers() {
         assert_close("loss", &values(loss.clone()), &io.floats("loss"));
         let found: BTreeMap<String, Vec<f32>> = gradients(&model, &loss.backward())
             .into_iter()
-            .map(|(path, gradient)| (tensor_name(&path), gradient))
+            .map(|(path, gradient)| (tensor_name(&path, text.config.model_type), gradient))
             .collect();
         assert_eq!(io.assert_gradients(&found, str::to_owned), expected, "named gradients of {name}");
     }
@@ -60,7 +60,7 @@ fn loss_and_gradients_equal_transformers() {
 
 #[test]
 fn tokens_and_their_texts_equal_tokenizers() {
-    for name in ["bert", "roberta"] {
+    for name in ["bert", "distilbert", "roberta"] {
         let (text, _) = load(name);
         let json = std::fs::read(fixture("text").join(name).join("texts.json")).expect("texts.json");
         let texts: Vec<serde_json::Value> = serde_json::from_slice(&json).expect("a list");

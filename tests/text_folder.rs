@@ -22,18 +22,24 @@ fn load(path: &Path) -> Result<PretrainedText, String> {
 
 /// The parameters under their names in files.
 fn named(text: &PretrainedText) -> BTreeMap<String, HostTensor> {
-    parameters(&text.model).into_iter().map(|(path, tensor)| (tensor_name(&path), tensor)).collect()
+    parameters(&text.model)
+        .into_iter()
+        .map(|(path, tensor)| (tensor_name(&path, text.config.model_type), tensor))
+        .collect()
 }
 
 #[test]
 fn every_tensor_of_the_encoder_is_read_and_no_head() {
-    for (name, prefix) in [("bert", "bert."), ("roberta", "")] {
+    for (name, prefix) in [("bert", "bert."), ("distilbert", "distilbert."), ("roberta", "")] {
         let folder = copy(name);
         let stored = folder.stored();
         let all = stored.len();
         let of_encoder = stored.into_iter().filter_map(|(name, tensor)| {
             let name = name.strip_prefix(prefix)?.to_owned();
-            ["embeddings.", "encoder."].iter().any(|part| name.starts_with(part)).then_some((name, tensor))
+            ["embeddings.", "encoder.", "transformer."]
+                .iter()
+                .any(|part| name.starts_with(part))
+                .then_some((name, tensor))
         });
         let of_encoder: BTreeMap<String, HostTensor> = of_encoder.collect();
         assert!(of_encoder.len() < all, "the fixture has a pooler");
@@ -43,7 +49,8 @@ fn every_tensor_of_the_encoder_is_read_and_no_head() {
 
 #[test]
 fn a_folder_comes_back_bit_by_bit_with_what_the_crate_does_not_know() {
-    for (name, architecture) in [("bert", "BertModel"), ("roberta", "RobertaModel")] {
+    for (name, architecture) in [("bert", "BertModel"), ("distilbert", "DistilBertModel"), ("roberta", "RobertaModel")]
+    {
         let folder = copy(name);
         let mut config = folder.json("config.json");
         config["their_key"] = json!({"kept": true});
@@ -94,6 +101,10 @@ fn sizes_that_the_weights_do_not_have_are_refused_by_key_before_anything_is_made
             ("type_vocab_size", 8_000_000),
         ],
         "encoder.layer.",
+    );
+    copy("distilbert").refuses_sizes(
+        &[("dim", 8_000_000), ("n_layers", 1000), ("hidden_dim", 8_000_000), ("vocab_size", 8_000_000)],
+        "transformer.layer.",
     );
 }
 

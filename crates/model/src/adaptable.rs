@@ -26,10 +26,12 @@ pub trait Adaptable {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptError {
     /// No linear map has the name.
-    #[error("`target_modules` has `{target}`, which names no linear map above the router's tap: there are {known}")]
+    #[error("`target_modules` has `{target}`, which names no linear map {place}: there are {known}")]
     Target {
         /// Target name.
         target: String,
+        /// Where maps are adapted.
+        place: &'static str,
         /// Known names.
         known: String,
     },
@@ -75,7 +77,8 @@ pub fn adapt<A: Clone + Into<AdapterConfig>>(
         }
         for target in config.target_modules() {
             if !maps.iter().any(|(site, _)| matches(&site.path, target)) {
-                return Err(AdaptError::Target { target: target.clone(), known: known() });
+                let place = if tap == 0 { "of the model's blocks" } else { "above the router's tap" };
+                return Err(AdaptError::Target { target: target.clone(), place, known: known() });
             }
         }
     }
@@ -158,14 +161,15 @@ pub fn load_adapter(
     Ok(())
 }
 
-/// Whether a target names a map: by the last part of its path or any longer suffix, as in PEFT. `intermediate` and
+/// Whether a target names a map: by the last part of its path or any longer suffix, as in PEFT, or by the whole path in
+/// transformers' Whisper, which begins with `model.`. `intermediate` and
 /// `output` name the two maps of BERT's feed-forward layers, whose own name is `dense`.
 fn matches(path: &str, target: &str) -> bool {
     let ends = |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     match target {
         "output" => ends("output.dense") && !ends("attention.output.dense"),
         "intermediate" => ends("intermediate.dense"),
-        _ => ends(target),
+        _ => ends(target) || target.strip_prefix("model.") == Some(path),
     }
 }
 

@@ -326,14 +326,6 @@ pub enum RunError {
     /// There is no router yet.
     #[error("`{}` has no router over its tasks, which would select the task of an input: train its configuration with `--phase 2` (and `--set run.overwrite=true`, if a task was added after it), or name the task with --task", .0.display())]
     NoRouter(PathBuf),
-    /// transformers has no model with the head of a task.
-    #[error("task `{task}`: {reason}; --format dynamo writes all tasks with a script that answers in Python")]
-    NoTextHead {
-        /// Task.
-        task: String,
-        /// What transformers does not have.
-        reason: String,
-    },
     /// The backbone takes another kind of input.
     #[error("the run's backbone takes {0}")]
     Modality(&'static str),

@@ -24,6 +24,9 @@ pub enum TextModelType {
     /// RoBERTa for French, under another name.
     #[serde(rename = "camembert")]
     Camembert,
+    /// BERT without types of texts (Sanh et al., 2019), with names of its own.
+    #[serde(rename = "distilbert")]
+    Distilbert,
 }
 
 impl TextModelType {
@@ -34,7 +37,13 @@ impl TextModelType {
             Self::Roberta => "Roberta",
             Self::XlmRoberta => "XLMRoberta",
             Self::Camembert => "Camembert",
+            Self::Distilbert => "DistilBert",
         }
+    }
+
+    /// Whether it is a kind of BERT: positions count from 0, and padding is only masked.
+    pub(super) fn is_bert(self) -> bool {
+        matches!(self, Self::Bert | Self::Distilbert)
     }
 
     /// Prefix of the encoder's tensors in files that also hold a head.
@@ -42,16 +51,28 @@ impl TextModelType {
         match self {
             Self::Bert => "bert.",
             Self::Roberta | Self::XlmRoberta | Self::Camembert => "roberta.",
+            Self::Distilbert => "distilbert.",
         }
     }
 
     fn default_pad(self) -> u32 {
-        match self {
-            Self::Bert => 0,
-            Self::Roberta | Self::XlmRoberta | Self::Camembert => 1,
-        }
+        u32::from(!self.is_bert())
     }
 }
+
+/// Keys of a `config.json`, and those that DistilBERT has in their place.
+const OF_DISTILBERT: [(&str, &str); 7] = [
+    ("hidden_size", "dim"),
+    ("num_hidden_layers", "n_layers"),
+    ("num_attention_heads", "n_heads"),
+    ("intermediate_size", "hidden_dim"),
+    ("hidden_dropout_prob", "dropout"),
+    ("attention_probs_dropout_prob", "attention_dropout"),
+    ("hidden_act", "activation"),
+];
+
+/// Keys that DistilBERT does not have: it has no types of texts, and one epsilon.
+const NOT_OF_DISTILBERT: [&str; 2] = ["type_vocab_size", "layer_norm_eps"];
 
 /// Dimensions of a BERT or RoBERTa encoder; the defaults are those of BERT base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,20 +141,20 @@ impl TextEncoderConfig {
             ("max_position_embeddings", self.max_position_embeddings),
         ] {
             if value == 0 {
-                return Err(invalid(key, value, "must be at least 1"));
+                return Err(invalid(self.key(key), value, "must be at least 1"));
             }
             let most = if key == "max_position_embeddings" { MOST_POSITIONS } else { LARGEST_DIMENSION };
             if value > most {
-                return Err(invalid(key, value, &format!("must be at most {most}")));
+                return Err(invalid(self.key(key), value, &format!("must be at most {most}")));
             }
         }
         if self.num_hidden_layers > MOST_LAYERS {
             let rule = format!("must be at most {MOST_LAYERS}");
-            return Err(invalid("num_hidden_layers", self.num_hidden_layers, &rule));
+            return Err(invalid(self.key("num_hidden_layers"), self.num_hidden_layers, &rule));
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            let rule = format!("must divide hidden_size, which is {}", self.hidden_size);
-            return Err(invalid("num_attention_heads", self.num_attention_heads, &rule));
+            let rule = format!("must divide {}, which is {}", self.key("hidden_size"), self.hidden_size);
+            return Err(invalid(self.key("num_attention_heads"), self.num_attention_heads, &rule));
         }
         if self.max_position_embeddings <= self.first_position() {
             let rule = format!("must be above {}, where positions begin", self.first_position());
@@ -142,19 +163,19 @@ impl TextEncoderConfig {
         let parameters = self.parameters();
         if parameters > u128::from(MOST_PARAMETERS) {
             let rule = format!("makes a model of {parameters} parameters, and there is none above {MOST_PARAMETERS}");
-            return Err(invalid("hidden_size", self.hidden_size, &rule));
+            return Err(invalid(self.key("hidden_size"), self.hidden_size, &rule));
         }
         for (key, p) in [
             ("hidden_dropout_prob", self.hidden_dropout_prob),
             ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
         ] {
             if !(0.0..1.0).contains(&p) {
-                return Err(invalid(key, p, "must be at least 0 and below 1"));
+                return Err(invalid(self.key(key), p, "must be at least 0 and below 1"));
             }
         }
         for (key, value) in [("layer_norm_eps", self.layer_norm_eps), ("initializer_range", self.initializer_range)] {
             if !(value.is_finite() && value > 0.0) {
-                return Err(invalid(key, value, "must be above 0"));
+                return Err(invalid(self.key(key), value, "must be above 0"));
             }
         }
         if self.pad_token_id as usize >= self.vocab_size {
@@ -183,20 +204,34 @@ impl TextEncoderConfig {
         self.embeddings().into_iter().chain((0..self.num_hidden_layers).flat_map(|layer| self.layer(layer)))
     }
 
+    /// Name in its `config.json` of what is `key` in BERT's.
+    fn key(&self, key: &'static str) -> &'static str {
+        let own = OF_DISTILBERT.iter().find(|(berts, _)| *berts == key && !self.has_types());
+        own.map_or(key, |(_, own)| own)
+    }
+
+    /// Whether the first and the second text of a pair have different types.
+    pub(super) fn has_types(&self) -> bool {
+        self.model_type != TextModelType::Distilbert
+    }
+
     fn embeddings(&self) -> Vec<Asked> {
-        let width = ("hidden_size", self.hidden_size);
+        let width = (self.key("hidden_size"), self.hidden_size);
         let table = |name: &str, rows| Asked::new(format!("embeddings.{name}_embeddings.weight"), &[rows, width]);
         let mut tensors = vec![
             table("word", ("vocab_size", self.vocab_size)),
             table("position", ("max_position_embeddings", self.max_position_embeddings)),
-            table("token_type", ("type_vocab_size", self.type_vocab_size)),
         ];
+        if self.has_types() {
+            tensors.push(table("token_type", ("type_vocab_size", self.type_vocab_size)));
+        }
         tensors.extend(norm("embeddings.layer_norm", width));
         tensors
     }
 
     fn layer(&self, layer: usize) -> Vec<Asked> {
-        let (width, wide) = (("hidden_size", self.hidden_size), ("intermediate_size", self.intermediate_size));
+        let [width, wide] = [("hidden_size", self.hidden_size), ("intermediate_size", self.intermediate_size)]
+            .map(|(key, size)| (self.key(key), size));
         let at = format!("encoder.layer.{layer}");
         let map = |name: &str, out, into| linear(&format!("{at}.{name}"), out, into);
         let attention =
@@ -217,6 +252,7 @@ impl TextEncoderConfig {
     /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
     pub fn from_hf(json: &Map<String, Value>) -> Result<Self, TextConfigError> {
         refuse_what_is_not_there(json)?;
+        let json = &with_names_of_bert(json);
         let required = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
         let mut config: Self = read_known(json, &required, &[])?;
         if json.get("pad_token_id").is_none_or(Value::is_null) {
@@ -233,6 +269,13 @@ impl TextEncoderConfig {
         }
         json.insert("architectures".into(), vec![format!("{}Model", self.model_type.class())].into());
         json.insert("hidden_act".into(), "gelu".into());
+        if self.model_type == TextModelType::Distilbert {
+            for (name, own) in OF_DISTILBERT {
+                let value = json.shift_remove(name).unwrap_or_default();
+                json.insert(own.into(), value);
+            }
+            NOT_OF_DISTILBERT.iter().for_each(|name| drop(json.shift_remove(*name)));
+        }
     }
 
     /// Maximum sequence length, special tokens included.
@@ -242,13 +285,22 @@ impl TextEncoderConfig {
 
     /// Position of a sequence's first token.
     pub(super) fn first_position(&self) -> usize {
-        match self.model_type {
-            TextModelType::Bert => 0,
-            TextModelType::Roberta | TextModelType::XlmRoberta | TextModelType::Camembert => {
-                self.pad_token_id as usize + 1
+        if self.model_type.is_bert() { 0 } else { self.pad_token_id as usize + 1 }
+    }
+}
+
+/// Returns the keys of a `config.json` under BERT's names, as transformers' own configurations answer to them.
+fn with_names_of_bert(json: &Map<String, Value>) -> Map<String, Value> {
+    let mut json = json.clone();
+    if json.get("model_type").is_some_and(|name| name == "distilbert") {
+        NOT_OF_DISTILBERT.iter().for_each(|name| drop(json.shift_remove(*name)));
+        for (name, own) in OF_DISTILBERT {
+            if let Some(value) = json.shift_remove(own) {
+                json.insert(name.into(), value);
             }
         }
     }
+    json
 }
 
 /// Returns an error for a key that requests an unsupported feature.
@@ -258,17 +310,18 @@ fn refuse_what_is_not_there(json: &Map<String, Value>) -> Result<(), TextConfigE
     match text("model_type") {
         None => {
             return foreign(
-                "`model_type` is missing: text encoders are `bert`, `roberta`, `xlm-roberta` and `camembert`".into(),
+                "`model_type` is missing: text encoders are `bert`, `distilbert`, `roberta`, `xlm-roberta` and `camembert`".into(),
             );
         }
-        Some("bert" | "roberta" | "xlm-roberta" | "camembert") => {}
+        Some("bert" | "distilbert" | "roberta" | "xlm-roberta" | "camembert") => {}
         Some(other) => {
             return foreign(format!(
-                "`model_type` is `{other}`: text encoders are `bert`, `roberta`, `xlm-roberta` and `camembert`"
+                "`model_type` is `{other}`: text encoders are `bert`, `distilbert`, `roberta`, `xlm-roberta` and `camembert`"
             ));
         }
     }
-    for (key, only) in [("hidden_act", "gelu"), ("position_embedding_type", "absolute")] {
+    let activation = if text("model_type") == Some("distilbert") { "activation" } else { "hidden_act" };
+    for (key, only) in [(activation, "gelu"), ("position_embedding_type", "absolute")] {
         if let Some(other) = text(key).filter(|name| *name != only) {
             return foreign(format!("`{key}` is `{other}`: only `{only}` is there"));
         }
@@ -294,9 +347,13 @@ mod tests {
 
     #[test]
     fn hf_configs_round_trip_and_keep_unknown_keys() {
-        for model_type in
-            [TextModelType::Bert, TextModelType::Roberta, TextModelType::XlmRoberta, TextModelType::Camembert]
-        {
+        for model_type in [
+            TextModelType::Bert,
+            TextModelType::Roberta,
+            TextModelType::XlmRoberta,
+            TextModelType::Camembert,
+            TextModelType::Distilbert,
+        ] {
             let mut json: Map<String, Value> =
                 serde_json::from_str(r#"{"use_cache": true, "classifier_dropout": null}"#).expect("an object");
             let config = TextEncoderConfig { model_type, hidden_size: 24, pad_token_id: 3, ..Default::default() };
@@ -355,6 +412,8 @@ mod tests {
             (with("max_position_embeddings", "1000000000000"), "`max_position_embeddings` is 1000000000000"),
             (with("type_vocab_size", "100000000"), "`type_vocab_size` is 100000000"),
             (format!(r#""model_type": "roberta", {heads}, "max_position_embeddings": 2"#), "`max_position_embeddings`"),
+            (r#""model_type": "distilbert", "n_heads": 3"#.into(), "`n_heads` is 3: must divide dim"),
+            (r#""model_type": "distilbert", "n_heads": 2, "activation": "relu""#.into(), "`activation` is `relu`"),
         ] {
             let error = hf(&format!("{{{BASE}, {json}}}")).expect_err(&json).to_string();
             assert!(error.contains(culprit), "{error}");

@@ -1,6 +1,6 @@
 //! Network of a text encoder: embeddings, then post-norm blocks.
 
-use super::TextEncoderConfig;
+use super::{TextEncoderConfig, TextModelType};
 use crate::adaptable::{Adaptable, Site};
 use crate::adapters::Gates;
 use crate::backbone::{Backbone, BackboneInput, WrongInput};
@@ -12,14 +12,16 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use undertone_ops::{AttentionOptions, attention, dropout, gelu, residual_dropout};
 
-/// Text encoder, from tokens to states. Module paths are Hugging Face's tensor names, except two that Rust does not
-/// allow or recommend; see [`tensor_name`].
+/// Text encoder, from tokens to states. Module paths are the names of BERT's tensors in Hugging Face's files, except two that
+/// Rust does not allow or recommend; see [`tensor_name`].
 #[derive(Module, Debug)]
 pub struct TextEncoder {
     /// Embeddings before the first block.
     pub embeddings: TextEmbeddings,
     /// Blocks.
     pub encoder: TextBlocks,
+    #[module(skip)]
+    model_type: TextModelType,
     #[module(skip)]
     checkpointing: Option<NonZeroUsize>,
 }
@@ -31,8 +33,8 @@ pub struct TextEmbeddings {
     pub word_embeddings: Embedding,
     /// Learned positions, `[max_position_embeddings, hidden_size]`.
     pub position_embeddings: Embedding,
-    /// `[type_vocab_size, hidden_size]`.
-    pub token_type_embeddings: Embedding,
+    /// `[type_vocab_size, hidden_size]`; DistilBERT has none.
+    pub token_type_embeddings: Option<Embedding>,
     /// Norm of the sum.
     pub layer_norm: LayerNorm,
     /// RoBERTa's padding token: its positions start at the next number. BERT's start at 0.
@@ -102,23 +104,40 @@ pub struct AddNorm {
     dropout: f64,
 }
 
-/// Returns Hugging Face's name for the parameter at a module path: `self_attention` is `self` there, and `layer_norm`
-/// is `LayerNorm`.
-pub fn tensor_name(path: &str) -> String {
+/// Returns Hugging Face's name for the parameter at a module path: `self_attention` is `self` there, `layer_norm` is `LayerNorm`,
+/// and DistilBERT has names of its own.
+pub fn tensor_name(path: &str, model_type: TextModelType) -> String {
     let segment = |name| match name {
         "self_attention" => "self",
         "layer_norm" => "LayerNorm",
         other => other,
     };
-    path.split('.').map(segment).collect::<Vec<_>>().join(".")
+    let name = path.split('.').map(segment).collect::<Vec<_>>().join(".");
+    match model_type {
+        TextModelType::Distilbert => OF_DISTILBERT.iter().fold(name, |name, (berts, own)| name.replace(berts, own)),
+        _ => name,
+    }
 }
+
+/// Parts of BERT's names, and DistilBERT's. Those of the attention come first: their ends are like those of the feed-forward layers.
+const OF_DISTILBERT: [(&str, &str); 9] = [
+    ("encoder.layer.", "transformer.layer."),
+    ("attention.self.query", "attention.q_lin"),
+    ("attention.self.key", "attention.k_lin"),
+    ("attention.self.value", "attention.v_lin"),
+    ("attention.output.dense", "attention.out_lin"),
+    ("attention.output.LayerNorm", "sa_layer_norm"),
+    ("intermediate.dense", "ffn.lin1"),
+    ("output.dense", "ffn.lin2"),
+    ("output.LayerNorm", "output_layer_norm"),
+];
 
 impl TextEncoderConfig {
     /// Creates a model; [`undertone_ops::seed`] determines its weights. On an autodiff device it can be trained.
     pub fn init(&self, device: &Device) -> TextEncoder {
         let layer = (0..self.num_hidden_layers).map(|_| TextBlock::init(self, device)).collect();
         let (embeddings, encoder) = (TextEmbeddings::init(self, device), TextBlocks { layer });
-        TextEncoder { embeddings, encoder, checkpointing: None }
+        TextEncoder { embeddings, encoder, model_type: self.model_type, checkpointing: None }
     }
 
     fn layer_norm(&self, device: &Device) -> LayerNorm {
@@ -198,7 +217,7 @@ impl TextEmbeddings {
         Self {
             word_embeddings: table(config.vocab_size),
             position_embeddings: table(config.max_position_embeddings),
-            token_type_embeddings: table(config.type_vocab_size),
+            token_type_embeddings: config.has_types().then(|| table(config.type_vocab_size)),
             layer_norm: config.layer_norm(device),
             counted_from: (config.first_position() > 0).then_some(config.pad_token_id),
             dropout: config.hidden_dropout_prob,
@@ -219,12 +238,16 @@ impl TextEmbeddings {
             Some(pad) => self.position_embeddings.forward(counted_positions(&ids, pad, padding)),
         };
         // RoBERTa's texts are all of type 0, whatever the tokenizer says: transformers passes none of its types on.
-        let segments = match type_ids.filter(|_| self.counted_from.is_none()) {
-            None => self.token_type_embeddings.rows(0, 1).unsqueeze(),
-            Some(type_ids) => self.token_type_embeddings.forward(type_ids),
+        let segments = |table: &Embedding| match type_ids.filter(|_| self.counted_from.is_none()) {
+            None => table.rows(0, 1).unsqueeze(),
+            Some(type_ids) => table.forward(type_ids),
         };
-        let x = self.word_embeddings.forward(ids) + segments + positions;
-        dropout(self.layer_norm.forward(x), self.dropout)
+        let words = self.word_embeddings.forward(ids);
+        let x = match &self.token_type_embeddings {
+            Some(table) => words + segments(table),
+            None => words,
+        };
+        dropout(self.layer_norm.forward(x + positions), self.dropout)
     }
 
     fn max_tokens(&self) -> usize {
@@ -324,8 +347,9 @@ impl Backbone for TextEncoder {
 
 impl Adaptable for TextEncoder {
     fn linears(&mut self) -> Vec<(Site, &mut Linear)> {
+        let model_type = self.model_type;
         let blocks = self.encoder.layer.iter_mut().enumerate();
-        let found = blocks.flat_map(|(block, TextBlock { attention, intermediate, output })| {
+        let found = blocks.flat_map(move |(block, TextBlock { attention, intermediate, output })| {
             let SelfAttention { query, key, value, .. } = &mut attention.self_attention;
             let maps = [
                 ("attention.self.query", query),
@@ -335,7 +359,8 @@ impl Adaptable for TextEncoder {
                 ("intermediate.dense", &mut intermediate.dense),
                 ("output.dense", &mut output.dense),
             ];
-            maps.map(|(name, linear)| (Site { path: format!("encoder.layer.{block}.{name}"), block }, linear))
+            let path = move |name| tensor_name(&format!("encoder.layer.{block}.{name}"), model_type);
+            maps.map(|(name, linear)| (Site { path: path(name), block }, linear))
         });
         found.collect()
     }
@@ -343,7 +368,6 @@ impl Adaptable for TextEncoder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TextModelType;
     use super::*;
     use crate::adaptable::adapt;
     use crate::adapters::lora::LoraConfig;
@@ -386,12 +410,23 @@ mod tests {
     #[test]
     fn types_of_texts_are_berts_alone() {
         let device = Device::default();
-        for (model_type, differ) in [(TextModelType::Bert, true), (TextModelType::Roberta, false)] {
+        for (model_type, differ) in
+            [(TextModelType::Bert, true), (TextModelType::Distilbert, false), (TextModelType::Roberta, false)]
+        {
             let model = config(model_type).init(&device);
             let states = |types| values(model.forward(ids(&[&[3, 4, 5]], &device), types, None, None));
             let typed = states(Some(ids(&[&[0, 0, 1]], &device)));
             assert_eq!(typed != states(None), differ, "{model_type:?}");
         }
+    }
+
+    #[test]
+    fn adapters_of_distilbert_have_the_names_of_its_maps() {
+        let mut model = config(TextModelType::Distilbert).init(&Device::default());
+        let paths: Vec<String> = model.linears().into_iter().take(6).map(|(site, _)| site.path).collect();
+        let maps =
+            ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "ffn.lin1", "ffn.lin2"];
+        assert_eq!(paths, maps.map(|map| format!("transformer.layer.0.{map}")));
     }
 
     #[test]
@@ -437,7 +472,8 @@ mod tests {
         let target_modules = ["query", "key", "value", "dense"].map(str::to_owned).to_vec();
         adapt(&mut model, &[LoraConfig { target_modules, ..Default::default() }], 1, &device).expect("adapted");
         let infos = parameter_infos(&model.clone().train());
-        let trained: Vec<String> = infos.iter().filter(|p| p.trainable).map(|p| tensor_name(&p.name)).collect();
+        let trained: Vec<String> =
+            infos.iter().filter(|p| p.trainable).map(|p| tensor_name(&p.name, TextModelType::Bert)).collect();
         let sites: Vec<String> =
             model.linears().into_iter().filter(|(s, _)| s.block == 1).map(|(s, _)| s.path).collect();
         assert_eq!(sites.len(), 6);

@@ -104,10 +104,13 @@ impl PretrainedText {
         files
             .entry("tokenizer_config.json".into())
             .or_insert_with(|| format!("{{\n  \"model_max_length\": {}\n}}\n", self.config.max_tokens()).into_bytes());
-        if let Some(modules) = head.modules(max_tokens) {
+        if let Some(modules) = head.modules(model_type, max_tokens) {
             return Ok(folder::write_with(dir, config, files, &self.tensors(""), dtype, |dir| modules.write(dir))?);
         }
         head.write_hf(&mut config, model_type);
+        if matches!(head, TextHead::Tag { .. }) && model_type == TextModelType::Roberta {
+            separate_words(&mut files);
+        }
         let mut tensors = self.tensors(model_type.prefix());
         tensors.extend(head.tensors(model_type));
         Ok(folder::write(dir, config, files, &tensors, dtype)?)
@@ -121,8 +124,37 @@ impl PretrainedText {
 
     /// Parameters under Hugging Face's names behind a prefix.
     fn tensors(&self, prefix: &str) -> BTreeMap<String, HostTensor> {
-        let named = |(path, tensor): (String, HostTensor)| (format!("{prefix}{}", tensor_name(&path)), tensor);
+        let named = |(path, tensor): (String, HostTensor)| {
+            (format!("{prefix}{}", tensor_name(&path, self.config.model_type)), tensor)
+        };
         base_parameters(&self.model).into_iter().map(named).collect()
+    }
+}
+
+/// Lets a byte-level tokenizer put a space before every word, as words are tagged here: without it the first has other tokens than
+/// in a text, and given words have other tokens throughout.
+fn separate_words(files: &mut BTreeMap<String, Vec<u8>>) {
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        let Some(Ok(mut json)) = files.get(name).map(|bytes| serde_json::from_slice::<Value>(bytes)) else { continue };
+        prefix_words(&mut json);
+        if let (Value::Object(config), "tokenizer_config.json") = (&mut json, name) {
+            config.insert("add_prefix_space".into(), true.into());
+        }
+        files.insert(name.into(), json.to_string().into_bytes());
+    }
+}
+
+/// Sets every `add_prefix_space` in the parts of a tokenizer.
+fn prefix_words(json: &mut Value) {
+    match json {
+        Value::Object(parts) => parts.iter_mut().for_each(|(key, part)| match key.as_str() {
+            "add_prefix_space" => *part = true.into(),
+            // Its tokens are no settings.
+            "vocab" | "merges" => {}
+            _ => prefix_words(part),
+        }),
+        Value::Array(parts) => parts.iter_mut().for_each(prefix_words),
+        _ => {}
     }
 }
 
@@ -143,7 +175,7 @@ fn read_tokenizer(
         None => {
             let parts = vocabulary::of_files(files, &declared, model_type);
             let parts = parts.ok_or_else(|| FolderError::NoTokenizer(dir.to_owned()))?;
-            let name = if model_type == TextModelType::Bert { "vocab.txt" } else { "vocab.json" };
+            let name = if model_type.is_bert() { "vocab.txt" } else { "vocab.json" };
             (name, parts.map_err(|reason| FolderError::Mismatch { path: dir.to_owned(), reason })?)
         }
     };
@@ -175,7 +207,7 @@ fn check(tokenizer: &TextTokenizer, config: &TextEncoderConfig, path: PathBuf) -
         ));
     }
     // BERT only masks its padding, whatever token it is; RoBERTa's positions are counted from the padding token.
-    if config.model_type != TextModelType::Bert && tokenizer.pad() != config.pad_token_id {
+    if !config.model_type.is_bert() && tokenizer.pad() != config.pad_token_id {
         return foreign(format!("it pads with {}, the model with {}", tokenizer.pad(), config.pad_token_id));
     }
     Ok(())
@@ -184,7 +216,7 @@ fn check(tokenizer: &TextTokenizer, config: &TextEncoderConfig, path: PathBuf) -
 /// Names that a file may use for the parameter at `path`: the bare encoder's name, the name behind a head's prefix, and
 /// the names of a norm's scale and shift in the first checkpoints.
 fn names(path: &str, model_type: TextModelType) -> Vec<String> {
-    let name = tensor_name(path);
+    let name = tensor_name(path, model_type);
     let first = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
     [name, first].iter().flat_map(|name| [name.clone(), format!("{}{name}", model_type.prefix())]).collect()
 }

@@ -12,8 +12,7 @@ use undertone_store::{HostTensor, parameters};
 /// Head of a text model that transformers or sentence-transformers has, with the names of what it answers.
 #[derive(Clone, Debug)]
 pub enum TextHead {
-    /// A label for a text: `…ForSequenceClassification`, if the head reads the first state. One that reads the mean of the states
-    /// is a model of sentence-transformers.
+    /// A label for a text: `…ForSequenceClassification`, or a model of sentence-transformers where transformers has no such head.
     Classify {
         /// Head.
         head: ClassifyHead,
@@ -41,21 +40,17 @@ impl TextHead {
         }
     }
 
-    /// The hub's name for the program that loads it.
-    pub fn library(&self) -> &'static str {
-        match self {
-            Self::Classify { head, .. } if head.pooling() == Pooling::Mean => "sentence-transformers",
-            _ => "transformers",
-        }
+    /// The hub's name for the program that loads the head on an encoder of a family.
+    pub fn library(&self, model_type: TextModelType) -> &'static str {
+        if self.modules(model_type, 0).is_some() { "sentence-transformers" } else { "transformers" }
     }
 
     /// Modules that sentence-transformers runs after the encoder, for texts of at most `max_tokens` tokens; `None` for a head that
-    /// transformers has itself.
-    pub(super) fn modules(&self, max_tokens: usize) -> Option<Modules<'_>> {
-        match self {
-            Self::Classify { head, .. } if head.pooling() == Pooling::Mean => Some(Modules { head, max_tokens }),
-            _ => None,
-        }
+    /// transformers has itself. Its classification of DistilBERT has another activation, and none reads the mean of the states.
+    pub(super) fn modules(&self, model_type: TextModelType, max_tokens: usize) -> Option<Modules<'_>> {
+        let Self::Classify { head, .. } = self else { return None };
+        let is_own = head.pooling() == Pooling::Mean || model_type == TextModelType::Distilbert;
+        is_own.then_some(Modules { head, max_tokens })
     }
 
     /// Writes class, labels and dropout into a `config.json`. Labels of another head go.

@@ -1,4 +1,4 @@
-//! Text backbones: BERT (Devlin et al., 2019) and RoBERTa (Liu et al., 2019) encoders, their tokenizer, and their
+//! Text backbones: BERT (Devlin et al., 2019), DistilBERT (Sanh et al., 2019) and RoBERTa (Liu et al., 2019) encoders, their tokenizer, and their
 //! Hugging Face folder.
 
 mod config;

@@ -1,13 +1,13 @@
-//! Classification over the mean of the states as modules of sentence-transformers, for which transformers has no class.
+//! Classification as modules of sentence-transformers, where transformers has no class for it.
 
-use crate::heads::ClassifyHead;
+use crate::heads::{ClassifyHead, Pooling};
 use crate::layers::Linear;
 use burn::module::Module;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use undertone_store::{Dtype, StoreError, parameters, write_json, write_tensors};
 
-/// Modules after an encoder: the mean of its states, a dense layer with tanh, and one without that gives the logits.
+/// Modules after an encoder: the first of its states or their mean, a dense layer with tanh, and one that gives the logits.
 pub(super) struct Modules<'a> {
     /// Head.
     pub head: &'a ClassifyHead,
@@ -33,8 +33,8 @@ impl Modules<'_> {
         let width = self.head.dense.weight.dims()[0];
         let pooling = json!({
             "word_embedding_dimension": width,
-            "pooling_mode_cls_token": false,
-            "pooling_mode_mean_tokens": true,
+            "pooling_mode_cls_token": self.head.pooling() == Pooling::Cls,
+            "pooling_mode_mean_tokens": self.head.pooling() == Pooling::Mean,
             "pooling_mode_max_tokens": false,
             "pooling_mode_mean_sqrt_len_tokens": false,
         });
@@ -59,7 +59,7 @@ fn dense(map: &Linear, activation: &str, dir: &Path) -> Result<(), StoreError> {
     write_tensors(&dir.join("model.safetensors"), &tensors, Dtype::F32)
 }
 
-fn subfolder(dir: &Path, name: &str) -> Result<std::path::PathBuf, StoreError> {
+fn subfolder(dir: &Path, name: &str) -> Result<PathBuf, StoreError> {
     let path = dir.join(name);
     match std::fs::create_dir(&path) {
         Ok(()) => Ok(path),

@@ -17,7 +17,7 @@ pub(super) fn of_files(
     model_type: TextModelType,
 ) -> Option<Result<Vec<u8>, String>> {
     Some(match model_type {
-        TextModelType::Bert => word_pieces(files.get("vocab.txt")?, files, declared),
+        TextModelType::Bert | TextModelType::Distilbert => word_pieces(files.get("vocab.txt")?, files, declared),
         TextModelType::Roberta => byte_pairs(files.get("vocab.json")?, files.get("merges.txt")?, files, declared),
         TextModelType::XlmRoberta | TextModelType::Camembert => return None,
     })

@@ -92,6 +92,7 @@ impl Architecture {
         let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json")).ok()?).ok()?;
         match config.get("model_type")?.as_str()? {
             "xlm-roberta" | "camembert" => Some(Self::ROBERTA),
+            "distilbert" => Some(Self::BERT),
             WhisperConfig::COMPACT => Some(Self::WHISPER),
             name => ARCHITECTURES.get(name).ok().map(|entry| entry.architecture),
         }
@@ -104,7 +105,7 @@ impl Architecture {
         let mut known: Vec<&str> = ARCHITECTURES.all().iter().map(|entry| entry.architecture.name).collect();
         known.sort_unstable();
         Some(format!(
-            "`{}` is a model of type `{name}`, and those that can be read are {}, xlm-roberta and camembert",
+            "`{}` is a model of type `{name}`, and those that can be read are {}, distilbert, xlm-roberta and camembert",
             folder.display(),
             known.join(", ")
         ))

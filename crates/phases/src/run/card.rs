@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use undertone_metrics::Interval;
-use undertone_model::text::TextHead;
+use undertone_model::text::{TextHead, TextModelType};
 use undertone_train::{Direction, Exported, Summary};
 
 /// Evaluations of a stage, one for each line.
@@ -53,11 +53,12 @@ pub fn card(choice: &Choice, is_own: bool, license: Option<&str>, blend: Option<
     card
 }
 
-/// Returns the card of an encoder of text with a head, the model of `choice`. `license` is as for [`card`].
-pub fn card_of_text(choice: &Choice, head: &TextHead, license: Option<&str>) -> String {
+/// Returns the card of an encoder of a family of text encoders with a head, the model of `choice`. `license` is as for [`card`].
+pub fn card_of_text(choice: &Choice, model_type: TextModelType, head: &TextHead, license: Option<&str>) -> String {
     let Choice { experiment, stage, .. } = choice;
     let task = choice.tasks().swap_remove(0);
-    let mut card = front_matter(experiment, license, Some((head.library(), head.pipeline())));
+    let library = head.library(model_type);
+    let mut card = front_matter(experiment, license, Some((library, head.pipeline())));
     let _ = write!(
         card,
         "# {}, {}\n\nAn encoder of text with a head, fine-tuned from `{}` for the task `{}`, with Undertone {}.\n",
@@ -72,10 +73,25 @@ pub fn card_of_text(choice: &Choice, head: &TextHead, license: Option<&str>) -> 
     }
     card.push_str(&data(experiment));
     card.push_str(&scores(std::slice::from_ref(stage)));
-    card.push_str(&use_of_text(head, task.head.max_input()));
+    card.push_str(&use_of_text(head, library, task.head.max_input()));
     card.push_str(&configuration(experiment));
     card
 }
+
+const TAG: &str = r#"import torch
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForTokenClassification.from_pretrained("FOLDER")
+# Punctuation is a word of its own, as in the data of the training.
+words = ["A", "text", "."]
+inputs = tokenizer(words, is_split_into_words=True, truncation=True, max_length=TOKENS, return_tensors="pt")
+with torch.no_grad():
+    tags = model(**inputs).logits[0].argmax(-1).tolist()
+# A word has the tag of its first token.
+first = {word: at for at, word in reversed(list(enumerate(inputs.word_ids()))) if word is not None}
+print([(words[word], model.config.id2label[tags[at]]) for word, at in sorted(first.items())])
+"#;
 
 const SPAN: &str = r#"import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -97,8 +113,8 @@ print(context[offsets[first][0] : offsets[last][1]])
 "#;
 
 /// How to answer with an encoder of text and its head, which read at most `tokens` tokens.
-fn use_of_text(head: &TextHead, tokens: usize) -> String {
-    let (library, name) = (head.library(), head.pipeline());
+fn use_of_text(head: &TextHead, library: &str, tokens: usize) -> String {
+    let name = head.pipeline();
     let code = match head {
         TextHead::Classify { labels, .. } if library != "transformers" => format!(
             "from sentence_transformers import SentenceTransformer\n\n\
@@ -113,11 +129,7 @@ fn use_of_text(head: &TextHead, tokens: usize) -> String {
              print(classify(\"A text.\"))\n\
              # A pair of texts: classify({{\"text\": \"One.\", \"text_pair\": \"Another.\"}})\n"
         ),
-        TextHead::Tag { .. } => format!(
-            "from transformers import pipeline\n\n\
-             tag = pipeline(\"{name}\", model=\"FOLDER\", aggregation_strategy=\"first\")\n\
-             print(tag(\"A text.\"))\n"
-        ),
+        TextHead::Tag { .. } => TAG.replace("TOKENS", &tokens.to_string()),
         TextHead::Span(_) => SPAN.replace("TOKENS", &tokens.to_string()),
     };
     format!("\n## Use\n\nWith {library}:\n\n```python\n{code}```\n")

@@ -90,7 +90,10 @@ pub fn merged_text(choice: &Choice, device: &Device) -> Result<(PretrainedText, 
     set_kernels(backbone.kernels);
     let setup = Setup::of(&backbone, device.clone(), Pretrained::load(&backbone, device)?);
     let (model, task) = (choice.model(&setup)?, choice.tasks().swap_remove(0));
-    let refused = |reason: String| RunError::NoTextHead { task: task.name.clone(), reason };
+    let refused = |reason: String| {
+        let way_out = "--format dynamo writes all tasks with a script that answers in Python";
+        RunError::Setting(format!("task `{}`: {reason}; {way_out}", task.name))
+    };
     let head = model.heads.first().ok_or_else(|| refused("the run has trained no head".into()))?;
     let head = task.head.text_head(head).map_err(refused)?;
     // Of weights that are held in half precision, it has the rounded ones, on which the adapter was trained.

@@ -363,8 +363,27 @@ def pauses(levels):
     return [(a, b) for a, b in found if b - a >= 15]
 
 
+# Parts of BERT's names, and of DistilBERT's.
+OF_DISTILBERT = [
+    ("encoder.layer.", "transformer.layer."), ("attention.self.query", "attention.q_lin"),
+    ("attention.self.key", "attention.k_lin"), ("attention.self.value", "attention.v_lin"),
+    ("attention.output.dense", "attention.out_lin"), ("attention.output.LayerNorm", "sa_layer_norm"),
+    ("intermediate.dense", "ffn.lin1"), ("output.dense", "ffn.lin2"), ("output.LayerNorm", "output_layer_norm"),
+]
+
+
+def with_names_of_bert(weights):
+    """Tensors under BERT's names, of whatever encoder they are."""
+    def renamed(name):
+        for berts, own in OF_DISTILBERT:
+            name = name.replace(own, berts)
+        return name
+
+    return {renamed(name): tensor for name, tensor in weights.items()}
+
+
 class TextEncoder(Network):
-    """BERT or RoBERTa encoder with its tokenizer."""
+    """BERT, DistilBERT or RoBERTa encoder with its tokenizer."""
 
     reads = "text"
 
@@ -374,8 +393,10 @@ class TextEncoder(Network):
         except ImportError:
             raise DynamoError("a model of text needs the package `tokenizers`: pip install tokenizers") from None
         weights = read_model(folder)
-        super().__init__(without("bert.", weights) or without("roberta.", weights) or weights)
-        self.config, self.epsilon = config, config.get("layer_norm_eps", 1e-12)
+        bare = next(filter(None, (without(f"{kind}.", weights) for kind in ("bert", "roberta", "distilbert"))), weights)
+        super().__init__(with_names_of_bert(bare))
+        self.epsilon = config.get("layer_norm_eps", 1e-12)
+        self.head_count = config.get("num_attention_heads") or config["n_heads"]
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
@@ -383,9 +404,10 @@ class TextEncoder(Network):
         names = ("[PAD]", "<pad>")
         self.pad = next((id for id in map(self.tokenizer.token_to_id, names) if id is not None), self.cls)
         # BERT counts positions from 0, RoBERTa from the number after the padding token.
-        self.first_position = 0 if config["model_type"] == "bert" else config.get("pad_token_id", 1) + 1
+        is_bert = config["model_type"] in ("bert", "distilbert")
+        self.first_position = 0 if is_bert else config.get("pad_token_id", 1) + 1
         self.longest = len(self.weights["embeddings.position_embeddings.weight"]) - self.first_position
-        self.block_count = config["num_hidden_layers"]
+        self.block_count = config.get("num_hidden_layers") or config["n_layers"]
         # Heads that write text have these, even where the backbone is trained.
         self.words = self.weights["embeddings.word_embeddings.weight"]
 
@@ -401,14 +423,16 @@ class TextEncoder(Network):
         # RoBERTa's texts are all of type 0, whatever the tokenizer says.
         types = [0] * len(encoding.ids) if self.first_position else encoding.type_ids
         rows = [("word", encoding.ids), ("position", positions), ("token_type", types)]
-        x = sum(self.weights[f"embeddings.{name}_embeddings.weight"][ids] for name, ids in rows)
+        # DistilBERT has no types.
+        tables = ((self.weights.get(f"embeddings.{name}_embeddings.weight"), ids) for name, ids in rows)
+        x = sum(table[ids] for table, ids in tables if table is not None)
         return self.norm("embeddings.LayerNorm", x, self.epsilon)[None], count
 
     def block(self, i, x):
         """Stream after the encoder's block `i`."""
         at = f"encoder.layer.{i}"
         query, key, value = (self.linear(f"{at}.attention.self.{name}", x) for name in ("query", "key", "value"))
-        mixed = attention(query, key, value, self.config["num_attention_heads"])
+        mixed = attention(query, key, value, self.head_count)
         h = self.linear(f"{at}.attention.output.dense", mixed)
         x = self.norm(f"{at}.attention.output.LayerNorm", x + h, self.epsilon)
         h = self.linear(f"{at}.output.dense", F.gelu(self.linear(f"{at}.intermediate.dense", x)))
@@ -613,7 +637,8 @@ class Dynamo:
         model = trained(folder, task)
         experiment, description = read_json(folder / "experiment.json"), read_json(model / "dynamo.json")
         config = read_json(folder / "backbone" / "config.json")
-        kinds = {"whisper": Whisper, "bert": TextEncoder, "roberta": TextEncoder, "xlm-roberta": TextEncoder, "camembert": TextEncoder}
+        kinds = {"whisper": Whisper}
+        kinds |= dict.fromkeys(("bert", "distilbert", "roberta", "xlm-roberta", "camembert"), TextEncoder)
         kind = config.get("model_type")
         if kind not in kinds:
             raise DynamoError(f"the backbone is `{kind}`: use `undertone predict`, this reads {', '.join(kinds)}")
@@ -656,7 +681,7 @@ class Dynamo:
         if config["peft_type"] != "LORA":
             raise DynamoError(f"`{folder}` is of type {config['peft_type']}: use `undertone predict`, this reads LORA")
         scale = config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("use_rslora") else config["r"])
-        weights = without("base_model.model.", read_weights(folder / "adapter_model.safetensors"))
+        weights = with_names_of_bert(without("base_model.model.", read_weights(folder / "adapter_model.safetensors")))
         for name, a in weights.items():
             path, _, part = name.rpartition(".lora_")
             if part == "A.weight":
