@@ -252,7 +252,7 @@ fn write_text(args: &Args, choice: &Choice, dtype: Dtype) -> Result<(), Failure>
     let device = DeviceSpec::Cpu.resolve().map_err(Failure::bad_input)?;
     let (text, head) = merged_text(choice, &device).map_err(Failure::of_run)?;
     text.save_with_head(&head, choice.max_tokens(), &args.out, dtype).map_err(|e| Failure::Machine(e.to_string()))?;
-    let card = card_of_text(choice, &head, args.license.as_deref());
+    let card = card_of_text(choice, text.config.model_type, &head, args.license.as_deref());
     write_atomically(&args.out.join("README.md"), card.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 

@@ -10,7 +10,8 @@ impl Experiment {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("test.yaml");
         std::fs::write(&file, yaml).expect("written");
-        Self::load(Some(&file), &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Self::load(Some(&*file).filter(|_| !yaml.is_empty()), &settings)
     }
 }
 
@@ -245,7 +246,8 @@ fn a_folder_says_what_it_is_where_the_configuration_does_not() {
     std::fs::write(dir.path().join("config.json"), r#"{"model_type": "moth"}"#).expect("written");
     let unknown = load("", &[&path]).expect_err("refused").to_string();
     assert!(
-        unknown.contains("of type `moth`") && unknown.contains("bert, roberta, whisper, xlm-roberta and camembert"),
+        unknown.contains("of type `moth`")
+            && unknown.contains("bert, roberta, whisper, distilbert, xlm-roberta and camembert"),
         "{unknown}"
     );
 }
@@ -388,6 +390,13 @@ fn refusals_name_the_key_and_the_place() {
         assert!(!error.contains('\n'), "{error:?} is more than a sentence");
     }
     assert!(matches!(Experiment::load(Some(Path::new("no/such.yaml")), &[]), Err(ConfigError::NoFile(_))));
+    let dir = tempfile::tempdir().expect("a directory");
+    let empty = dir.path().join("empty.yaml");
+    for text in ["", "# Nothing yet.\n", "{}"] {
+        std::fs::write(&empty, text).expect("written");
+        let error = Experiment::load(Some(&empty), &[]).expect_err("refused").to_string();
+        assert!(error.contains("there is no key in it") && error.contains("empty.yaml"), "{error}");
+    }
 }
 
 #[test]

@@ -191,7 +191,13 @@ impl Provider for YamlFile<'_> {
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
         let text = std::fs::read_to_string(self.0).map_err(|e| e.to_string())?;
-        Ok(Profile::Default.collect(parse_yaml(&text)?))
+        let keys = parse_yaml(&text)?;
+        if keys.is_empty() {
+            return Err("there is no key in it: say at least what is trained, as the files in configs/ do"
+                .to_owned()
+                .into());
+        }
+        Ok(Profile::Default.collect(keys))
     }
 }
 

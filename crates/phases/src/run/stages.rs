@@ -201,7 +201,12 @@ fn taken(
     written: impl Iterator<Item = PathBuf>,
     experiment: &Experiment,
 ) -> Result<Vec<PathBuf>, RunError> {
-    let taken: Vec<PathBuf> = written.filter(|written| is_occupied(written)).collect();
+    let mut taken: Vec<PathBuf> = Vec::new();
+    for written in written.filter(|written| is_occupied(written)) {
+        if !taken.contains(&written) {
+            taken.push(written);
+        }
+    }
     directory.check_replaceable(&taken)?;
     match taken.is_empty() || experiment.run.overwrite {
         true => Ok(taken),

@@ -95,6 +95,13 @@ impl SpeechDataset {
             };
             return Err(SpeechError::Option { key, reason: reason.to_owned() });
         }
+        // What nobody has chosen may be in no use: recordings may name their own.
+        let is_asked = asked.iter().any(|(_, asked)| *asked);
+        if let (true, Err(error)) = (is_asked, tokens.prompt(Spoken::default())) {
+            let reason = error.to_string();
+            let key = if reason.contains(&format!("<|{}|>", data.task)) { "task" } else { "language" };
+            return Err(SpeechError::Option { key, reason });
+        }
         let aligner = match data.long_audio {
             LongAudio::Refuse => None,
             LongAudio::Align => {

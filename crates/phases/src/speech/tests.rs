@@ -229,6 +229,19 @@ fn a_model_of_english_alone_is_asked_for_nothing_else() {
 }
 
 #[test]
+fn a_language_or_task_that_the_model_does_not_have_is_refused_once() {
+    let refused = |language: &str, task: &str| {
+        let mut experiment = Experiment::default();
+        (experiment.data.language, experiment.data.task) = (language.into(), task.into());
+        let found = SpeechDataset::new(&experiment, &[&SourceConfig::default()], &whisper().into(), true, 7);
+        found.err().expect("refused").to_string()
+    };
+    let (language, task) = (refused("xx", "transcribe"), refused("en", "sing"));
+    assert!(language.contains("`data.language`") && language.contains("<|xx|>"), "{language}");
+    assert!(task.contains("`data.task`") && task.contains("<|sing|>"), "{task}");
+}
+
+#[test]
 fn short_recordings_share_a_window() {
     let (_dir, source, experiment) = packing();
     let packed = dataset(&experiment, &source).expect("packed");

@@ -69,5 +69,5 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::BadInput(format!("cannot write `{}`: {error}", path.display()))
+    Failure::Machine(format!("cannot write `{}`: {error}", path.display()))
 }
