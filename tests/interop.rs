@@ -204,14 +204,14 @@ fn the_script_of_a_folder_answers_texts_as_predict_does() {
     assert_script_answers(&place, &python, "runs/four", &inputs);
 }
 
-/// Runs the Python of a task's card on inputs of ours, and returns what it prints of each.
-fn answers_by_card(place: &Place, python: &str, task: &str, inputs: &[(&str, &str)]) -> Vec<String> {
-    let card = std::fs::read_to_string(place.path(&format!("{task}/README.md"))).expect("a card");
+/// Runs the Python of the card in a folder on inputs of ours, and returns what it prints of each.
+fn answers_by_card(place: &Place, python: &str, folder: &str, inputs: &[(&str, &str)]) -> Vec<String> {
+    let card = std::fs::read_to_string(place.path(&format!("{folder}/README.md"))).expect("a card");
     let code = card.split("```python\n").nth(1).and_then(|code| code.split("```").next()).expect("code");
     let answer = |(text, context): &(&str, &str)| {
         let quoted = |text: &str| serde_json::to_string(text).expect("a text");
         let words = serde_json::to_string(&text.split(' ').collect::<Vec<_>>()).expect("words");
-        let code = code.replace("FOLDER", task).replace("\"A text.\"", &quoted(text));
+        let code = code.replace("FOLDER", folder).replace("\"A text.\"", &quoted(text));
         let code = code.replace(r#"["A", "text", "."]"#, &words);
         let code = code.replace("\"A question?\"", &quoted(text)).replace("\"Its context.\"", &quoted(context));
         let mut script = Command::new(python);
@@ -242,9 +242,12 @@ fn tasks_on_text_are_answered_elsewhere_as_their_cards_say() {
         ("four", "names", &sentences),
     ] {
         let run = format!("runs/{run}/phase1/{task}");
-        place.run(&["export", "--run", &run, "--merge", "--out", task]).succeeded();
-        let there = answers_by_card(&place, &python, task, inputs);
-        for ((text, context), there) in inputs.iter().zip(there) {
+        let there = ["f32", "f16"].map(|dtype| {
+            let out = format!("{task}-{dtype}");
+            place.run(&["export", "--run", &run, "--merge", "--dtype", dtype, "--out", &out]).succeeded();
+            answers_by_card(&place, &python, &out, inputs)
+        });
+        for ((text, context), there) in inputs.iter().cycle().zip(there.concat()) {
             let context: &[&str] = if context.is_empty() { &[] } else { &["--context", context] };
             let predict = [&["predict", "--run", &run, "--text", text][..], context].concat();
             let here = place.run(&predict).succeeded().stdout;

@@ -73,7 +73,7 @@ pub fn card_of_text(choice: &Choice, model_type: TextModelType, head: &TextHead,
     }
     card.push_str(&data(experiment));
     card.push_str(&scores(std::slice::from_ref(stage)));
-    card.push_str(&use_of_text(head, library, task.head.max_input()));
+    card.push_str(&use_of_text(head, library, choice.max_tokens()));
     card.push_str(&configuration(experiment));
     card
 }
@@ -106,7 +106,7 @@ offsets = inputs.pop("offset_mapping")[0].tolist()
 outside = torch.tensor([part != 1 for part in inputs.sequence_ids(0)])
 with torch.no_grad():
     output = model(**inputs)
-begin, end = (logits[0].masked_fill(outside, -1e4) for logits in (output.start_logits, output.end_logits))
+begin, end = (logits[0].float().masked_fill(outside, -1e4) for logits in (output.start_logits, output.end_logits))
 pairs = (begin[:, None] + end).masked_fill(torch.ones(len(begin), len(end)).tril(-1).bool(), -1e9)
 first, last = divmod(int(pairs.argmax()), len(end))
 print(context[offsets[first][0] : offsets[last][1]])

@@ -314,7 +314,8 @@ impl<'a> Trial<'a> {
     fn in_newest_checkpoint(&mut self) -> Option<PathBuf> {
         let is_left = |(at, left): &(PathBuf, Vec<u8>)| std::fs::read(at).is_ok_and(|content| content == *left);
         let is_damaged = |step: &Path| self.damaged.iter().any(|file| file.0.starts_with(step) && is_left(file));
-        in_newest_checkpoint(&self.place.join("runs").join(self.subject.name), &mut self.random, is_damaged)
+        let run = self.run_dir();
+        in_newest_checkpoint(&run, &mut self.random, is_damaged)
     }
 
     fn damage(&mut self, file: PathBuf, damage: impl Fn(&Path, &mut Random)) {
