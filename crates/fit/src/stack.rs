@@ -1,6 +1,7 @@
 //! Blocks of an encoder or a decoder, as far as they affect memory.
 
 use crate::execution::Execution;
+use undertone_model::adaptable::ALL_LINEAR;
 use undertone_ops::Implementation;
 
 /// Blocks of the encoder or of the decoder.
@@ -34,12 +35,12 @@ impl Stack {
         let Self { width, keys, ffn, attentions, .. } = *self;
         let map = |names, count, d_in, d_out| Maps { names, count, d_in, d_out };
         let mut maps = vec![
-            map(&["q_proj", "query"], attentions, width, width),
-            map(&["k_proj", "key"], attentions, width, keys),
-            map(&["v_proj", "value"], attentions, width, keys),
-            map(&["out_proj", "dense"], attentions, width, width),
-            map(&["fc1", "intermediate", "dense"], 1, width, ffn),
-            map(&["fc2", "output", "dense"], 1, ffn, width),
+            map(&["q_proj", "query", "q_lin"], attentions, width, width),
+            map(&["k_proj", "key", "k_lin"], attentions, width, keys),
+            map(&["v_proj", "value", "v_lin"], attentions, width, keys),
+            map(&["out_proj", "dense", "out_lin"], attentions, width, width),
+            map(&["fc1", "intermediate", "dense", "lin1"], 1, width, ffn),
+            map(&["fc2", "output", "dense", "lin2"], 1, ffn, width),
         ];
         if self.conformer {
             maps.push(map(&["intermediate_dense"], 1, width, ffn));
@@ -98,7 +99,7 @@ impl Stack {
 
 /// Linear maps of the same size in a block.
 struct Maps {
-    /// Their names, in Whisper or in BERT.
+    /// Their names, in Whisper, BERT or DistilBERT.
     names: &'static [&'static str],
     count: u64,
     d_in: u64,
@@ -106,16 +107,16 @@ struct Maps {
 }
 
 impl Maps {
-    /// Whether the last part of a path is one of the names.
+    /// Whether the last part of a path is one of the names, or all maps are meant.
     fn is_named(&self, target: &str) -> bool {
-        self.names.contains(&target.rsplit('.').next().unwrap_or(target))
+        target == ALL_LINEAR || self.names.contains(&target.rsplit('.').next().unwrap_or(target))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{Execution, Footprint, TrainedPart};
-    use undertone_model::adaptable::{Adaptable, adapt};
+    use undertone_model::adaptable::{ALL_LINEAR, Adaptable, adapt};
     use undertone_model::adapters::lora::LoraConfig;
     use undertone_model::whisper::{EncoderBlock, PositionEmbeddings, WhisperConfig};
     use undertone_store::parameter_infos;
@@ -151,8 +152,11 @@ mod tests {
         target_modules.dedup();
         let lora = LoraConfig { r: 3, target_modules, ..Default::default() };
         adapt(&mut model, std::slice::from_ref(&lora), 0, &device).expect("adapted");
-        let adapted = footprint.training_part(&TrainedPart::Adapters(vec![lora.into()]));
-        assert_eq!(adapted.trainable, count(&model) - whole);
+        let all = LoraConfig { target_modules: vec![ALL_LINEAR.into()], ..lora.clone() };
+        for lora in [lora, all] {
+            let adapted = footprint.training_part(&TrainedPart::Adapters(vec![lora.into()]));
+            assert_eq!(adapted.trainable, count(&model) - whole);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Trainable part of a model, as far as it affects memory.
 
 use crate::Footprint;
+use undertone_model::adaptable::ALL_LINEAR;
 use undertone_model::adapters::AdapterConfig;
 
 /// Part of a model that is trained.
@@ -37,7 +38,10 @@ impl Footprint {
 fn parameters(adapter: &AdapterConfig, model: &Footprint) -> u64 {
     let of_target =
         |target: &String| model.adapted(target, |d_in, d_out| adapter.parameters(d_in as usize, d_out as usize) as u64);
-    adapter.target_modules().iter().map(of_target).sum()
+    match adapter.target_modules().iter().find(|target| *target == ALL_LINEAR) {
+        Some(all) => of_target(all),
+        None => adapter.target_modules().iter().map(of_target).sum(),
+    }
 }
 
 #[cfg(test)]

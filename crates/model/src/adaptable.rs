@@ -16,6 +16,9 @@ pub struct Site {
     pub block: usize,
 }
 
+/// Target that names every linear map, as in PEFT.
+pub const ALL_LINEAR: &str = "all-linear";
+
 /// A model with linear maps that can be adapted.
 pub trait Adaptable {
     /// Returns every linear map of every block with its location.
@@ -163,10 +166,11 @@ pub fn load_adapter(
 
 /// Whether a target names a map: by the last part of its path or any longer suffix, as in PEFT, or by the whole path in
 /// transformers' Whisper, which begins with `model.`. `intermediate` and
-/// `output` name the two maps of BERT's feed-forward layers, whose own name is `dense`.
+/// `output` name the two maps of BERT's feed-forward layers, whose own name is `dense`. [`ALL_LINEAR`] names all.
 fn matches(path: &str, target: &str) -> bool {
     let ends = |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     match target {
+        ALL_LINEAR => true,
         "output" => ends("output.dense") && !ends("attention.output.dense"),
         "intermediate" => ends("intermediate.dense"),
         _ => ends(target) || target.strip_prefix("model.") == Some(path),
@@ -180,12 +184,13 @@ fn name(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{ALL_LINEAR, matches};
 
     #[test]
     fn targets_match_whole_names_at_the_end_of_a_path() {
         let path = "encoder.layers.0.self_attn.q_proj";
         assert!(matches(path, "q_proj") && matches(path, "self_attn.q_proj") && matches(path, path));
+        assert!(matches(path, ALL_LINEAR));
         assert!(!matches(path, "proj") && !matches(path, "attn.q_proj") && !matches(path, "k_proj"));
     }
 

@@ -15,8 +15,13 @@ pub const EXTENSIONS: [&str; 18] = [
 /// # Errors
 /// When the path does not exist, or a folder cannot be read.
 pub fn audio_files(path: &Path) -> Result<Vec<PathBuf>, AudioError> {
+    files_below(path, has_audio_extension)
+}
+
+/// Returns the `wanted` files as [`audio_files`] does.
+pub(crate) fn files_below(path: &Path, wanted: fn(&Path) -> bool) -> Result<Vec<PathBuf>, AudioError> {
     let mut found = Vec::new();
-    find(path, &mut Vec::new(), &mut found)?;
+    find(path, wanted, &mut Vec::new(), &mut found)?;
     Ok(found)
 }
 
@@ -25,8 +30,13 @@ pub(crate) fn has_audio_extension(path: &Path) -> bool {
     path.extension().is_some_and(|own| EXTENSIONS.iter().any(|known| own.eq_ignore_ascii_case(known)))
 }
 
-/// Adds the audio files below `path`. `above` are the folders that it is in, without links.
-fn find(path: &Path, above: &mut Vec<PathBuf>, found: &mut Vec<PathBuf>) -> Result<(), AudioError> {
+/// Adds the `wanted` files below `path`. `above` are the folders that it is in, without links.
+fn find(
+    path: &Path,
+    wanted: fn(&Path) -> bool,
+    above: &mut Vec<PathBuf>,
+    found: &mut Vec<PathBuf>,
+) -> Result<(), AudioError> {
     let fail = |source| AudioError::Read { path: path.to_owned(), source };
     if !std::fs::metadata(path).map_err(fail)?.is_dir() {
         found.push(path.to_owned());
@@ -42,8 +52,8 @@ fn find(path: &Path, above: &mut Vec<PathBuf>, found: &mut Vec<PathBuf>) -> Resu
     inside.sort();
     above.push(own);
     for path in inside.iter().filter(|path| !is_hidden(path)) {
-        if path.is_dir() || path.is_file() && has_audio_extension(path) {
-            find(path, above, found)?;
+        if path.is_dir() || path.is_file() && wanted(path) {
+            find(path, wanted, above, found)?;
         }
     }
     above.pop();

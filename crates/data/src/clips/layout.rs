@@ -2,13 +2,13 @@ use std::collections::BTreeSet;
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::ClipsError;
-use crate::audio::has_audio_extension;
+use super::{ClipsError, transcripts};
+use crate::audio::{files_below, has_audio_extension};
 use crate::records::lines::read_error;
 use crate::records::row::{Content, Row};
-use crate::records::{Format, Origin, RecordsConfig, RecordsError, find};
+use crate::records::{Column, Format, Origin, RecordsConfig, RecordsError, find};
 
 /// Usual names of splits, which must not be mixed.
 const SPLITS: [&str; 11] = [
@@ -18,11 +18,14 @@ const SPLITS: [&str; 11] = [
 /// Extensions of compressed tar files.
 const COMPRESSED: [&str; 6] = [".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4"];
 
+/// Extensions of a text beside its audio, the first that is there; the second is LibriTTS's.
+const TEXTS: [&str; 2] = ["txt", "normalized.txt"];
+
 /// Returns the files of a configuration and their formats, in order.
 pub(super) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, ClipsError> {
     if config.target_path.is_some() || matches!(config.format, Format::Text | Format::Conll) {
         let reason = "`target_path` and `format: text` or `conll` are for text: speech comes as a list of audio files \
-                      (jsonl, json, csv, tsv), parquet, tar or audio";
+                      (jsonl, json, csv, tsv), parquet, tar, audio or transcripts";
         return Err(RecordsError::Config { reason: reason.into() }.into());
     }
     let mut files = Vec::new();
@@ -47,6 +50,7 @@ fn file(path: &Path, config: &RecordsConfig) -> Result<Format, ClipsError> {
     }
     let format = match ending(&name).as_str() {
         "tar" if config.format == Format::Auto => Format::Tar,
+        _ if config.format == Format::Auto && transcripts::is_list(path) => Format::Transcripts,
         _ if has_audio_extension(path) => {
             let reason = "is an audio file: name the list of audio files and texts, or the folder with both";
             return Err(layout(path, reason));
@@ -56,7 +60,9 @@ fn file(path: &Path, config: &RecordsConfig) -> Result<Format, ClipsError> {
     match format {
         Format::Audio => Err(layout(path, "is a file: `format: audio` reads a folder")),
         Format::Text | Format::Conll => {
-            Err(layout(path, "is a file of text; speech comes as jsonl, json, csv, tsv, parquet or tar"))
+            let reason = "is a file of text; speech comes as jsonl, json, csv, tsv, parquet or tar, or with `format: \
+                          transcripts` as lines of the name of a recording and its text";
+            Err(layout(path, reason))
         }
         _ => Ok(format),
     }
@@ -68,6 +74,7 @@ struct Found {
     /// Lists called `metadata`, as in LJSpeech and AudioFolder.
     metadata: Vec<PathBuf>,
     lists: Vec<PathBuf>,
+    transcripts: Vec<PathBuf>,
     parquet: Vec<PathBuf>,
     tar: Vec<PathBuf>,
     audio: Vec<PathBuf>,
@@ -80,22 +87,31 @@ fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>,
     let tagged = |format, files: Vec<PathBuf>| files.into_iter().map(|file| (format, file)).collect::<Vec<_>>();
     let nothing = |what: &str| layout(path, format!("is a folder without {what}; it has {}", several(&found.all)));
     match config.format {
-        Format::Auto => {}
-        Format::Audio if found.audio.is_empty() => return Err(nothing("audio files (.wav, .flac, .mp3, .ogg)")),
-        Format::Audio => return Ok(vec![(Format::Audio, path.into())]),
+        Format::Auto => find::refuse_arrow(path)?,
+        Format::Audio if found.audio.is_empty() && audio_below(path)?.is_empty() => {
+            return Err(nothing("audio files (.wav, .flac, .mp3, .ogg)"));
+        }
+        Format::Audio => {
+            if found.audio.is_empty() {
+                check_splits(path, folders_of(path, &audio_below(path)?))?;
+            }
+            return Ok(vec![(Format::Audio, path.into())]);
+        }
+        Format::Transcripts => return lists_of_transcripts(path)?.ok_or_else(|| nothing("lists of transcripts")),
         Format::Tar if found.tar.is_empty() => return Err(nothing("tar files")),
         Format::Tar => return Ok(tagged(Format::Tar, found.tar)),
         _ => return Ok(find::folder(path, config)?),
     }
 
-    let kinds = [&found.lists, &found.parquet, &found.tar].iter().filter(|files| !files.is_empty()).count();
+    let all = [&found.lists, &found.parquet, &found.tar, &found.transcripts];
+    let kinds = all.iter().filter(|files| !files.is_empty()).count();
     if let [list] = found.metadata.as_slice() {
         return Ok(vec![(file(list, config)?, list.clone())]);
     }
     if kinds > 1 || found.metadata.len() > 1 {
         let reason = format!(
             "is a folder with several kinds of lists and shards: {}; name one of them, or say under `format` which to read",
-            several(&names(found.metadata.iter().chain(&found.lists).chain(&found.parquet).chain(&found.tar)))
+            several(&names(found.metadata.iter().chain(all.into_iter().flatten())))
         );
         return Err(layout(path, reason));
     }
@@ -106,26 +122,77 @@ fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>,
         () if !found.parquet.is_empty() => tagged(Format::Parquet, found.parquet),
         () if !found.tar.is_empty() => tagged(Format::Tar, found.tar),
         () if !found.lists.is_empty() => find::folder(path, config)?,
+        () if found.audio.iter().any(|file| text_beside(file).is_some()) => vec![(Format::Audio, path.into())],
+        () if !found.transcripts.is_empty() => tagged(Format::Transcripts, found.transcripts),
         () if !found.audio.is_empty() => vec![(Format::Audio, path.into())],
-        () => return Err(nothing("a list of audio files, Parquet or tar shards, or audio files with texts")),
+        () => match lists_of_transcripts(path)? {
+            Some(lists) => return Ok(lists),
+            None if is_tree_of_audio(path, config)? => vec![(Format::Audio, path.into())],
+            None => return Err(nothing("a list of audio files, Parquet or tar shards, or audio files with texts")),
+        },
     };
-    check_splits(path, &files)?;
+    check_splits(path, files.iter().map(|(_, file)| file_name(file)))?;
     Ok(files)
 }
 
-/// Refuses to read `train` and `test` as one data set.
-fn check_splits(path: &Path, files: &[(Format, PathBuf)]) -> Result<(), ClipsError> {
-    let split = |file: &PathBuf| {
-        let name = file_name(file).to_ascii_lowercase();
-        let word = name.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_owned();
-        SPLITS.contains(&word.as_str()).then_some(word)
+/// Returns the lists of transcripts below a folder, if there are any.
+fn lists_of_transcripts(path: &Path) -> Result<Option<Vec<(Format, PathBuf)>>, ClipsError> {
+    let mut lists = files_below(path, transcripts::is_list).map_err(|error| read_error(path, error))?;
+    // Kaldi divides a data directory into others below it, with the same recordings.
+    let whole: Vec<PathBuf> = lists.iter().filter(|list| list.ends_with("text")).cloned().collect();
+    let is_part = |list: &PathBuf| {
+        let within = |whole: &PathBuf| whole != list && whole.parent().is_some_and(|folder| list.starts_with(folder));
+        list.ends_with("text") && whole.iter().any(within)
     };
-    let splits: BTreeSet<_> = files.iter().map(|(_, file)| split(file)).collect();
+    lists.retain(|list| !is_part(list));
+    check_splits(path, folders_of(path, &lists))?;
+    Ok((!lists.is_empty()).then(|| lists.into_iter().map(|list| (Format::Transcripts, list)).collect()))
+}
+
+/// Whether a folder has audio below it, with texts beside it or in its names.
+fn is_tree_of_audio(path: &Path, config: &RecordsConfig) -> Result<bool, ClipsError> {
+    let audio = audio_below(path)?;
+    let is_in_name =
+        |column: &Column| matches!(column, Column::Name(name) if name == "name" || name.starts_with("parts"));
+    let known = config.without_texts || config.columns.get("text").is_some_and(is_in_name);
+    let is_one = audio.iter().any(|file| known || text_beside(file).is_some());
+    if is_one {
+        check_splits(path, folders_of(path, &audio))?;
+    }
+    Ok(is_one)
+}
+
+fn audio_below(path: &Path) -> Result<Vec<PathBuf>, RecordsError> {
+    files_below(path, has_audio_extension).map_err(|error| read_error(path, error))
+}
+
+/// Returns for each of these files below `path` the folder that is named like a split, or else the first part of its path.
+fn folders_of(path: &Path, files: &[PathBuf]) -> impl Iterator<Item = String> {
+    let folder = move |file: &PathBuf| {
+        let below = file.strip_prefix(path).ok()?;
+        let folders: Vec<String> = below.iter().map(|folder| folder.to_string_lossy().into_owned()).collect();
+        let split = folders.iter().position(|folder| split(folder).is_some());
+        folders.into_iter().nth(split.unwrap_or(0))
+    };
+    files.iter().filter_map(folder)
+}
+
+/// Returns the split that a name begins with.
+fn split(name: &str) -> Option<String> {
+    let name = name.to_ascii_lowercase();
+    let word = name.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_owned();
+    SPLITS.contains(&word.as_str()).then_some(word)
+}
+
+/// Refuses to read `train` and `test` as one data set, by the names of its files or folders.
+fn check_splits(path: &Path, names: impl Iterator<Item = String>) -> Result<(), ClipsError> {
+    let names: BTreeSet<String> = names.collect();
+    let splits: BTreeSet<_> = names.iter().map(|name| split(name)).collect();
     if splits.len() < 2 {
         return Ok(());
     }
-    let files = several(&names(files.iter().map(|(_, file)| file)));
-    Err(layout(path, format!("is a folder with several parts of a data set: {files}; name the files of one part")))
+    let names = several(&Vec::from_iter(names));
+    Err(layout(path, format!("is a folder with several parts of a data set: {names}; name what belongs to one part")))
 }
 
 fn look(path: &Path) -> Result<Found, ClipsError> {
@@ -153,47 +220,49 @@ fn look(path: &Path) -> Result<Found, ClipsError> {
                 if is_metadata { found.metadata.push(file) } else { found.lists.push(file) }
             }
             _ if has_audio_extension(&file) => found.audio.push(file),
+            _ if transcripts::is_list(&file) => found.transcripts.push(file),
             _ => {}
         }
     }
     Ok(found)
 }
 
-/// Returns the rows of a folder of audio: the file's name as `audio`, without its extension as `name`, its parts
-/// between `_`, `-` and spaces as `parts`, and the content of the `.txt` of the same name as `text`.
-pub(super) fn audio_rows(path: &Path) -> Result<Vec<Result<Row, RecordsError>>, RecordsError> {
+/// Returns the rows of a folder of audio, or of those in it if it has no audio itself: the file as `audio`, the columns of
+/// its name without extension, and the content of the file of its text as `text`.
+pub(super) fn audio_rows(path: &Path, config: &RecordsConfig) -> Result<Vec<Result<Row, RecordsError>>, RecordsError> {
+    let has_texts = !config.without_texts && !config.columns.contains_key("text");
     let found = look(path).map_err(|error| read_error(path, error))?;
+    let files = if found.audio.is_empty() { audio_below(path)? } else { found.audio };
     let has_audio = |name: &&String| {
         let inside = name.strip_suffix('/').and_then(|name| look(&path.join(name)).ok());
         inside.is_some_and(|inside| !inside.audio.is_empty())
     };
-    if let Some(folder) = found.all.iter().find(has_audio) {
+    let is_tree = files.iter().any(|file| file.parent() != Some(path));
+    if !is_tree && let Some(folder) = found.all.iter().find(has_audio) {
         tracing::warn!(
-            "`{}` is not read, for a folder of audio is read without those in it: name it beside `{}`",
+            "`{}` is not read, for a folder that has audio is read without those in it: name it beside `{}`",
             path.join(folder).display(),
             path.display()
         );
     }
     let folder = path.into();
     let row = |(number, file): (u64, PathBuf)| {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let mut fields = Map::new();
-        fields.insert("audio".into(), file_name(&file).into());
-        let parts: Vec<_> = name.split(['_', '-', ' ']).filter(|part| !part.is_empty()).collect();
-        fields.insert("parts".into(), parts.into());
-        fields.insert("name".into(), name.into());
-        let text = file.with_extension("txt");
-        match std::fs::read_to_string(&text) {
-            Ok(content) => {
-                let content = content.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
-                fields.insert("text".into(), Value::from(content));
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(read_error(&text, error)),
+        let mut fields = transcripts::named(&file.file_stem().unwrap_or_default().to_string_lossy());
+        let below = file.strip_prefix(path).unwrap_or(&file);
+        fields.insert("audio".into(), below.to_string_lossy().into());
+        if let Some(text) = text_beside(&file).filter(|_| has_texts) {
+            let content = std::fs::read_to_string(&text).map_err(|error| read_error(&text, error))?;
+            let content = content.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
+            fields.insert("text".into(), Value::from(content));
         }
         Ok(Row { file: Some(file), ..Row::new(Origin::row(&folder, number), Content::Fields(fields)) })
     };
-    Ok((1..).zip(found.audio).map(row).collect())
+    Ok((1..).zip(files).map(row).collect())
+}
+
+/// Returns the file beside an audio file that has its text.
+fn text_beside(audio: &Path) -> Option<PathBuf> {
+    TEXTS.map(|ending| audio.with_extension(ending)).into_iter().find(|text| text.is_file())
 }
 
 fn is_compressed(name: &str) -> bool {

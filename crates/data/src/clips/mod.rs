@@ -11,7 +11,10 @@
 //! | `.tar` | a shard of WebDataset: members `KEY.flac` (`.wav`, `.mp3`, `.ogg`) and `KEY.txt` or `KEY.json` |
 //! | a folder with `metadata.csv` or `.jsonl` | LJSpeech, AudioFolder |
 //! | a folder of other lists, `.parquet` or `.tar` | all of them, as if they were one; not `train` and `test` at once |
-//! | a folder of audio files | the text of `a.wav` is in `a.txt` (`format: audio` if there are lists, too) |
+//! | a folder of audio files | the text of `a.wav` is in `a.txt` or `a.normalized.txt` (`format: audio` if there are lists, too) |
+//! | a folder without audio or lists of its own | the lists of transcripts below it, as in LibriSpeech, or its audio files with texts, as in LibriTTS |
+//! | `19-198.trans.txt`, `transcripts.txt` | a list of transcripts: `NAME TEXT` on a line, the audio below its folder (LibriSpeech, MLS) |
+//! | a folder with `wav.scp` and `text`, or that `text` | a data directory of Kaldi or ESPnet, with `segments` and `utt2spk` if they are there |
 //!
 //! Several paths are read one after the other. A row has these fields;
 //! [`columns`](crate::records::RecordsConfig::columns) maps them to columns with other names:
@@ -31,9 +34,10 @@
 //! and has no effect.
 //!
 //! A path is looked up in the folder of its list, and then in the folders `clips` (Common Voice), `wavs` (LJSpeech) and
-//! `audio` there; a path without an extension also with `.wav`, `.flac`, `.mp3` or `.ogg`. In a folder of audio files
-//! each row has the columns `name` and `parts`: for `3_anna_07.wav` they are `3_anna_07` and `3`, `anna`, `07`. So
-//! `columns: {text: parts.0}` takes a text from the name, and `part: {to: 0.8, by: parts.1}` splits by speaker.
+//! `audio` there, also in their subfolder of the list's name (`audio/train` for `train.tsv`, FLEURS); a path without an
+//! extension also with `.wav`, `.flac`, `.mp3` or `.ogg`. In a folder of audio files and in lists of transcripts each row
+//! has the columns `name` and `parts`: for `3_anna_07.wav` they are `3_anna_07` and `3`, `anna`, `07`. So `columns:
+//! {text: parts.0}` takes a text from the name, and `part: {to: 0.8, by: parts.1}` splits by speaker.
 //!
 //! Audio is only read when it is asked for.
 //!
@@ -62,6 +66,7 @@ mod source;
 mod tar;
 #[cfg(test)]
 mod tests;
+mod transcripts;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ use super::parquet::{self, Pages, Shard};
 use super::remote::{ParquetFile, Remote};
 use super::source::{Files, Length, Source};
 use super::tar::{self, Member};
+use super::transcripts::{self, Trees};
 use super::{Clips, ClipsError, DEFAULT_MEMORY, layout};
 use crate::audio::{EXTENSIONS, has_audio_extension};
 use crate::records::fields::TaskFields;
@@ -42,6 +43,7 @@ struct Opened {
     remotes: HashMap<PathBuf, Arc<dyn Remote>>,
     holders: HashMap<PathBuf, Holder>,
     shards: Vec<Shard>,
+    trees: Trees,
 }
 
 impl Clips {
@@ -167,7 +169,8 @@ fn list_rows(
     let mut opened = opened.borrow_mut();
     let (rows, holder): (Rows, _) = match format {
         Format::Audio => {
-            (Box::new(layout::audio_rows(&path)?.into_iter()), Holder::Folders(Rc::new([path.to_path_buf()])))
+            let rows = layout::audio_rows(&path, task.config)?;
+            (Box::new(rows.into_iter()), Holder::Folders(Rc::new([path.to_path_buf()])))
         }
         Format::Tar => {
             let (rows, members): (Vec<_>, Vec<_>) = tar::samples(&path)?.into_iter().unzip();
@@ -191,16 +194,20 @@ fn list_rows(
                 None => (record_parquet::rows(path.clone(), None)?, beside(&path)),
             }
         }
+        Format::Transcripts => (transcripts::rows(&path, &mut opened.trees)?, beside(&path)),
         format => (file_rows(task, format, path.clone())?, beside(&path)),
     };
     opened.holders.insert(path.to_path_buf(), holder);
     Ok(rows)
 }
 
-/// Returns the folders that may contain a list's audio.
+/// Returns the folders that may contain a list's audio: its own, those with usual names, and those of the list's split.
 fn beside(list: &Path) -> Holder {
     let folder = list.parent().unwrap_or(Path::new(""));
-    let others = FOLDERS.map(|name| folder.join(name)).into_iter().filter(|folder| folder.is_dir());
+    let split = list.file_stem().unwrap_or_default();
+    let usual = FOLDERS.into_iter().map(|name| folder.join(name));
+    let of_split = std::iter::once("").chain(FOLDERS).map(|name| folder.join(name).join(split));
+    let others = usual.chain(of_split).filter(|folder| folder.is_dir());
     Holder::Folders(std::iter::once(folder.to_path_buf()).chain(others).collect())
 }
 

@@ -12,6 +12,7 @@ use crate::loader::Order;
 use crate::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
 
 mod folders;
+mod transcripts;
 
 /// A temporary folder of a test.
 struct Folder(TempDir);

@@ -15,7 +15,8 @@ pub struct ClassifyRecord {
 }
 
 impl ClassifyRecord {
-    /// Reads records whose labels are names from `labels` or indices into them.
+    /// Reads records whose labels are names from `labels` or indices into them. The numbers in a Parquet file that names
+    /// its classes, some of them as `labels` does, are those names.
     ///
     /// # Errors
     /// The error names the file and, where there is one, the line or row. It is returned for a file that is missing,
@@ -33,7 +34,8 @@ impl ClassifyRecord {
             let text = task.text(row, "text")?;
             let text_pair = task.optional_text(row, "text_pair")?;
             let value = task.required(row, "label")?;
-            let label = index_of(labels, value, "label", || row.origin.clone())?
+            let classes = row.class_names(&task.column(row, "label"));
+            let label = index_of(labels, classes, value, "label", || row.origin.clone())?
                 .ok_or_else(|| task.mistyped(row, "label", value, "a label's name or number"))?;
             Ok(Self { text, text_pair, label, origin: row.origin.clone() })
         })

@@ -61,8 +61,10 @@ pub enum Format {
     Parquet,
     /// Shards of WebDataset; for speech only.
     Tar,
-    /// A folder of audio files with their texts beside them; for speech only.
+    /// A folder of audio files with their texts beside them, in it or in those below; for speech only.
     Audio,
+    /// The name of a recording and its text on each line, as in LibriSpeech and Kaldi; for speech only.
+    Transcripts,
 }
 
 impl RecordsConfig {

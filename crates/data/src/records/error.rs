@@ -32,7 +32,7 @@ pub enum RecordsError {
         path: PathBuf,
     },
     /// A format of speech was given for text.
-    #[error("{}: `format: tar` and `audio` are for speech; text comes as jsonl, json, csv, tsv, conll, text or parquet", path.display())]
+    #[error("{}: `format: tar`, `audio` and `transcripts` are for speech; text comes as jsonl, json, csv, tsv, conll, text or parquet", path.display())]
     Speech {
         /// The file.
         path: PathBuf,

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::row::{Content, Row};
 use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share};
@@ -324,16 +324,19 @@ fn text(value: &Value) -> Option<String> {
 }
 
 /// Returns the index of a label or tag in a set. It is given by name or, if no name is a number itself, by its index.
-/// If a name is a number, an index and a name cannot be told apart.
+/// If a name is a number, an index and a name cannot be told apart. A number in a column whose classes have names in the
+/// file (`classes`) is that name, if the set has some of these names, in whatever order.
 pub(super) fn index_of(
     set: &[String],
+    classes: Option<&[String]>,
     value: &Value,
     kind: &'static str,
     origin: impl Fn() -> Origin,
 ) -> Result<Option<usize>, RecordsError> {
+    let classes = classes.filter(|names| names.iter().any(|name| set.contains(name)));
     let name = match value {
         Value::String(name) => name.trim().to_owned(),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => class_name(classes, number).map_or_else(|| number.to_string(), str::to_owned),
         Value::Bool(truth) => truth.to_string(),
         _ => return Ok(None),
     };
@@ -361,6 +364,11 @@ pub(super) fn index_of(
         set: set.join(", "),
         hint: if numbers { NAMES_ALONE } else { NAMES_OR_PLACES },
     })
+}
+
+/// Returns the name of a class by its number.
+pub(super) fn class_name<'n>(classes: Option<&'n [String]>, number: &Number) -> Option<&'n str> {
+    Some(classes?.get(usize::try_from(number.as_u64()?).ok()?)?)
 }
 
 /// Accepted forms of labels from a set.

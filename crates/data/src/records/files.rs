@@ -67,7 +67,9 @@ pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> R
         (Format::Tsv, _) => table(task, path, b'\t'),
         (Format::Conll, _) => conll(path),
         (Format::Parquet, _) => parquet::rows(path, None),
-        (Format::Tar | Format::Audio, _) => Err(RecordsError::Speech { path: path.to_path_buf() }),
+        (Format::Tar | Format::Audio | Format::Transcripts, _) => {
+            Err(RecordsError::Speech { path: path.to_path_buf() })
+        }
         (Format::Text, Some(target)) => parallel(path, target.as_path().into()),
         (Format::Text | Format::Auto, _) => Err(RecordsError::Format { path: path.to_path_buf() }),
     }

@@ -28,12 +28,15 @@ pub(crate) fn files(config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, Re
 
 /// Returns the files of records in a folder, ordered by name; at least one, and all of one format.
 pub(crate) fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>, RecordsError> {
-    if matches!(config.format, Format::Tar | Format::Audio) {
+    if matches!(config.format, Format::Tar | Format::Audio | Format::Transcripts) {
         return Err(RecordsError::Speech { path: path.into() });
     }
     if config.is_text() {
         let reason = format!("{} is a folder: `format: text` reads two files, line by line", path.display());
         return Err(RecordsError::Config { reason });
+    }
+    if config.format == Format::Auto {
+        refuse_arrow(path)?;
     }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(|error| read_error(path, error))? {
@@ -57,4 +60,18 @@ pub(crate) fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format,
             Err(RecordsError::Formats { path: path.into(), first: name(first), other: name(other) })
         }
     }
+}
+
+/// Refuses a folder as `datasets` writes it with `save_to_disk`, and says how to write it so that it can be read.
+pub(crate) fn refuse_arrow(folder: &Path) -> Result<(), RecordsError> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_saved = folder.join("dataset_dict.json").is_file()
+        || folder.join("state.json").is_file()
+            && entries.into_iter().any(|path| path.extension().is_some_and(|own| own == "arrow"));
+    if !is_saved {
+        return Ok(());
+    }
+    let reason = "it is what `save_to_disk` of the `datasets` library writes, in Arrow, and Undertone reads Parquet: \
+                  write each split with `dataset.to_parquet(\"train.parquet\")`";
+    Err(read_error(folder, reason))
 }

@@ -2,14 +2,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, SerializedFileReader};
+use parquet::file::metadata::FileMetaData;
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::Type;
 use serde_json::Value;
 
 use super::lines::{Rows, open, read_error};
-use super::row::{Content, Row};
+use super::row::{ClassNames, Content, Row};
 use super::{Origin, RecordsError};
 use crate::guarded;
 
@@ -25,14 +26,36 @@ pub(crate) fn rows_in(
     file: impl ChunkReader + 'static,
     projection: Option<Type>,
 ) -> Result<Rows, RecordsError> {
-    let mut rows =
-        guarded(&path, || RowIter::from_file_into(Box::new(SerializedFileReader::new(file)?)).project(projection))?;
+    let (classes, mut rows) = guarded(&path, || {
+        let reader = SerializedFileReader::new(file)?;
+        let classes = class_names(reader.metadata().file_metadata());
+        Ok((classes, RowIter::from_file_into(Box::new(reader)).project(projection)?))
+    })?;
+    let classes = (!classes.is_empty()).then(|| Arc::new(classes));
     let mut number = 0;
     Ok(Box::new(std::iter::from_fn(move || {
         number += 1;
         let row = guarded(&path, || rows.next().transpose()).transpose()?;
-        Some(row.map(|row| Row::new(Origin::row(&path, number), Content::Fields(fields(&row)))))
+        let classes = classes.clone();
+        Some(row.map(|row| Row { classes, ..Row::new(Origin::row(&path, number), Content::Fields(fields(&row))) }))
     })))
+}
+
+/// Returns the names of the classes that columns have numbers of. The `datasets` library writes its features beside the
+/// schema: `{"label": {"names": [..], "_type": "ClassLabel"}, "tags": {"feature": {"names": ..}, "_type": "Sequence"}}`.
+fn class_names(metadata: &FileMetaData) -> ClassNames {
+    let entry = metadata.key_value_metadata().into_iter().flatten().find(|entry| entry.key == "huggingface");
+    let features = entry.and_then(|entry| serde_json::from_str::<Value>(entry.value.as_ref()?).ok());
+    let features = features.as_ref().and_then(|written| written.pointer("/info/features")?.as_object());
+    let names = |feature: &Value| -> Option<Vec<String>> {
+        // A list is also written as the feature of its items in brackets.
+        let item = feature.get("feature").or_else(|| feature.get(0)).unwrap_or(feature);
+        let is_class = item.get("_type").and_then(Value::as_str) == Some("ClassLabel");
+        let names = item.get("names").filter(|_| is_class)?.as_array()?;
+        names.iter().map(|name| Some(name.as_str()?.to_owned())).collect()
+    };
+    let features = features.into_iter().flatten();
+    features.filter_map(|(column, feature)| Some((column.clone(), names(feature)?))).collect()
 }
 
 /// Runs the format's reader. It may panic on damaged files, which becomes an error, too.

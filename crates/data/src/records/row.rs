@@ -26,6 +26,9 @@ pub enum Place {
     Row(u64),
 }
 
+/// Names of the classes of columns that have their numbers.
+pub(crate) type ClassNames = BTreeMap<String, Vec<String>>;
+
 /// One record as it is in its file.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Row {
@@ -39,6 +42,8 @@ pub(crate) struct Row {
     /// Names that occur twice in the record, of which `content` has the last value: dotted paths, with numbers for list
     /// items.
     pub repeated: Vec<String>,
+    /// Names of classes that the file gives.
+    pub classes: Option<Arc<ClassNames>>,
     pub content: Content,
 }
 
@@ -56,7 +61,7 @@ pub(crate) enum Content {
 impl Row {
     /// Makes a row that is not counted yet.
     pub fn new(origin: Origin, content: Content) -> Self {
-        Self { origin, number: 0, recording: None, file: None, repeated: Vec::new(), content }
+        Self { origin, number: 0, recording: None, file: None, repeated: Vec::new(), classes: None, content }
     }
 
     /// Returns the value of a column, if the row has it. Upper and lower case of a name matter only in a path of several.
@@ -74,6 +79,12 @@ impl Row {
                 None
             }
         }
+    }
+
+    /// Returns the names of the classes of a column that has numbers.
+    pub fn class_names(&self, column: &Column) -> Option<&[String]> {
+        let Column::Name(name) = column else { return None };
+        Some(self.classes.as_ref()?.get(self.key(name)?)?)
     }
 
     /// Returns the row's own spelling of a name, which may be in upper or lower case.

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::fields::{TaskFields, check_set, index_of, item_origin};
+use super::fields::{TaskFields, check_set, class_name, index_of, item_origin};
 use super::row::Row;
 use super::{Origin, RecordsConfig, RecordsError};
 
@@ -21,7 +21,8 @@ pub struct TagRecord {
 }
 
 impl TagRecord {
-    /// Reads sentences whose tags are names from `tags` or indices into them. Words and tags are lists, or texts that
+    /// Reads sentences whose tags are names from `tags` or indices into them; numbers in a Parquet file that names its
+    /// classes are those names. Words and tags are lists, or texts that
     /// are separated by white space.
     ///
     /// # Errors
@@ -33,8 +34,9 @@ impl TagRecord {
         let task = task(config);
         task.read(|row| {
             let (words, values) = sentence(&task, row)?;
+            let classes = row.class_names(&task.column(row, "tags"));
             let tag = |(at, value): (usize, &Value)| {
-                index_of(tags, value, "tag", || item_origin(row, at))?
+                index_of(tags, classes, value, "tag", || item_origin(row, at))?
                     .ok_or_else(|| task.mistyped(row, "tags", value, "a tag's name or number for each word"))
             };
             let tags = values.iter().enumerate().map(tag).collect::<Result<_, _>>()?;
@@ -55,8 +57,10 @@ pub fn tag_set(config: &RecordsConfig) -> Result<Vec<String>, RecordsError> {
     let types = task.read(|row| {
         let (_, values) = sentence(&task, row)?;
         let mut types = BTreeSet::new();
+        let classes = row.class_names(&task.column(row, "tags"));
         for (at, value) in values.iter().enumerate() {
-            let tag = value.as_str().unwrap_or_default().trim();
+            let named = value.as_number().and_then(|number| class_name(classes, number)).or(value.as_str());
+            let tag = named.unwrap_or_default().trim();
             match tag.strip_prefix("B-").or_else(|| tag.strip_prefix("I-")) {
                 Some(kind) if !kind.is_empty() => drop(types.insert(kind.to_owned())),
                 _ if tag == OUTSIDE => {}

@@ -36,6 +36,10 @@ fn at(path: impl Into<Paths>) -> RecordsConfig {
     RecordsConfig { path: path.into(), ..Default::default() }
 }
 
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/records/fixtures").join(name)
+}
+
 fn mapped<C: Into<Column>>(
     config: RecordsConfig,
     columns: impl IntoIterator<Item = (&'static str, C)>,
@@ -373,7 +377,6 @@ fn a_field_that_is_null_under_columns_is_not_read() {
 #[test]
 fn parquet_of_every_compression() {
     let folder = Folder::new();
-    let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/records/fixtures").join(name);
     let squad = SpanRecord::read(&at(fixture("squad.parquet"))).unwrap();
     let answer = |text: &str, start| Answer { text: text.into(), start };
     assert_eq!((squad[0].id.as_str(), squad[0].question.as_str()), ("a", "Was?"));
@@ -433,7 +436,7 @@ proptest! {
 
     #[test]
     fn a_damaged_parquet_file_is_an_error_at_most(at in 0.0..1.0, byte in any::<u8>()) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/records/fixtures/squad.parquet");
+        let path = fixture("squad.parquet");
         let mut bytes = std::fs::read(path).unwrap();
         let at = (at * bytes.len() as f64) as usize;
         bytes[at] = byte;

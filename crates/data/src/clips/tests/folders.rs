@@ -77,7 +77,7 @@ fn folders_that_cannot_be_meant_are_refused_with_what_they_hold() {
     folder.file("cv/test.tsv", "path\tsentence\n");
     assert_eq!(
         folder.error(&at(folder.path("cv"))),
-        "cv: is a folder with several parts of a data set: test.tsv, train.tsv; name the files of one part"
+        "cv: is a folder with several parts of a data set: test.tsv, train.tsv; name what belongs to one part"
     );
     folder.file("both/a.tar", "");
     folder.file("both/a.parquet", "");
@@ -89,6 +89,13 @@ fn folders_that_cannot_be_meant_are_refused_with_what_they_hold() {
     for path in ["gz", "gz/a.tar.gz"] {
         let error = folder.error(&at(folder.path(path)));
         assert!(error.starts_with("gz/a.tar.gz: is a compressed tar file") && error.contains("gunzip"), "{error}");
+    }
+    folder.file("saved/state.json", "{}");
+    for file in ["saved/data-00000-of-00001.arrow", "splits/dataset_dict.json"] {
+        folder.file(file, "");
+        let name = file.split('/').next().unwrap();
+        let error = folder.error(&at(folder.path(name)));
+        assert!(error.starts_with(name) && error.contains("`save_to_disk`") && error.contains("to_parquet"), "{error}");
     }
     let audio = RecordsConfig { format: Format::Audio, ..at(folder.path("none")) };
     assert!(folder.error(&audio).contains("without audio files"));

@@ -74,3 +74,22 @@ fn tags_that_are_numbers_are_names_too() {
     let message = error(&folder, TagRecord::read(&file(0), &set));
     assert!(message.starts_with("a.conll line 2 has the tag `0`, which is none of the task's: 1, 2"), "{message}");
 }
+
+#[test]
+fn numbers_of_classes_that_parquet_names_are_these_names() {
+    let path = fixture("classes.parquet");
+    let labels = |names: [&str; 2]| {
+        let records = ClassifyRecord::read(&at(path.clone()), &names.map(str::to_owned))?;
+        Ok::<_, RecordsError>(records.iter().map(|record| record.label).collect::<Vec<_>>())
+    };
+    assert_eq!(labels(["neg", "pos"]).unwrap(), [0, 1]);
+    assert_eq!(labels(["pos", "neg"]).unwrap(), [1, 0], "the order of the task's labels is its own");
+    assert_eq!(labels(["negative", "positive"]).unwrap(), [0, 1], "names of another kind are by number");
+    let error = labels(["pos", "neutral"]).unwrap_err().to_string();
+    assert!(error.contains("row 1 has the label `neg`, which is none of the task's: pos, neutral"), "{error}");
+
+    let config = mapped(at(path), [("words", "tokens"), ("tags", "ner_tags")]);
+    assert_eq!(tag_set(&config).unwrap(), ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]);
+    let tags = TagRecord::read(&config, &["O", "B-LOC", "B-PER"].map(str::to_owned)).unwrap();
+    assert_eq!(tags.iter().map(|record| record.tags.clone()).collect::<Vec<_>>(), [vec![0, 1], vec![2]]);
+}

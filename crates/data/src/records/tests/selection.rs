@@ -194,6 +194,13 @@ fn a_folder_that_cannot_be_meant_is_named() {
         fails(RecordsConfig { format: Format::Parquet, ..set.clone() }),
         "set: is a folder without files of records (.parquet); name one that has some"
     );
+    folder.file("saved/data-00000-of-00001.arrow", "");
+    folder.file("saved/state.json", "{}");
+    let message = fails(at(folder.path("saved")));
+    assert!(
+        message.starts_with("saved: cannot be read: it is what `save_to_disk`") && message.contains("to_parquet"),
+        "{message}"
+    );
     let text = RecordsConfig { target_path: Some(folder.path("set")), ..set.clone() };
     assert_eq!(fails(text), "set is a folder: `format: text` reads two files, line by line");
     folder.file("json/info.json", "[]");

@@ -13,10 +13,26 @@ pub struct LoraConfig {
     pub lora_alpha: f64,
     /// Dropout on the adapter's input, in training.
     pub lora_dropout: f64,
-    /// Linear maps to adapt: names such as `q_proj`, or path suffixes such as `self_attn.q_proj`.
+    /// Linear maps to adapt: names such as `q_proj`, or path suffixes such as `self_attn.q_proj`; `all-linear` is all of them.
+    #[serde(deserialize_with = "names")]
+    #[schemars(with = "Names")]
     pub target_modules: Vec<String>,
     /// Whether the scale is rank-stabilised (Kalajdzievski, 2023): updates of different ranks then have similar sizes.
     pub use_rslora: bool,
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(untagged, expecting = "a name, or a list of names")]
+enum Names {
+    One(String),
+    Several(Vec<String>),
+}
+
+fn names<'de, D: serde::Deserializer<'de>>(written: D) -> Result<Vec<String>, D::Error> {
+    Ok(match Names::deserialize(written)? {
+        Names::One(name) => vec![name],
+        Names::Several(names) => names,
+    })
 }
 
 impl Default for LoraConfig {
@@ -78,6 +94,15 @@ mod tests {
         let config = LoraConfig { r: 16, lora_alpha: 32.0, ..Default::default() };
         assert_eq!(config.scale(), 2.0);
         assert_eq!(LoraConfig { use_rslora: true, ..config }.scale(), 8.0);
+    }
+
+    #[test]
+    fn targets_are_a_list_or_one_name() {
+        let read = |targets: &str| serde_json::from_str::<LoraConfig>(&format!("{{\"target_modules\": {targets}}}"));
+        assert_eq!(read("\"all-linear\"").expect("a name").target_modules, ["all-linear"]);
+        assert_eq!(read("[\"query\", \"value\"]").expect("a list").target_modules, ["query", "value"]);
+        let error = read("3").expect_err("a number").to_string();
+        assert!(error.contains("a name, or a list of names"), "{error}");
     }
 
     #[test]

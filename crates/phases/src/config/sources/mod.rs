@@ -204,7 +204,7 @@ impl SourceConfig {
             Origin::Synthesised(_) => {
                 Err("there is no data: give a file of records as `path`, or a `hub` dataset".into())
             }
-            Origin::Files(Files { format: Format::Tar | Format::Audio, .. }) => {
+            Origin::Files(Files { format: Format::Tar | Format::Audio | Format::Transcripts, .. }) => {
                 Err("`format` is one of speech: text is jsonl, json, csv, tsv, conll, text or parquet".into())
             }
             Origin::Hub(HubDataset { stream: true, .. }) => {
