@@ -3,13 +3,17 @@
     python morse.py recordings --metadata metadata.csv --xtask ../../target/debug/xtask [--envelope cw_envelope.py]
     python morse.py curves --xtask ../../target/debug/xtask [--envelope cw_envelope.py] --picture morse.svg
     python morse.py conditions --xtask ../../target/debug/xtask [--envelope cw_envelope.py]
+    python morse.py spacing --xtask ../../target/debug/xtask [--snr 20]
+    python morse.py contacts --xtask ../../target/debug/xtask [--snr 20]
 
 `recordings` reads audio files with known texts: lines of `name|text|...`, the files beside them. `curves` has ebook2cw key
 texts, which are none of ours, adds white noise, and shows errors against the ratio of signal to noise (carrier to noise in
 500 Hz) and against speed. `conditions` sends the same through what sox does to audio: codecs, filters, gain control, fading,
-echoes, other stations.
+echoes, other stations. `spacing` sends characters fast and far apart (Farnsworth). `contacts` are two stations that answer each
+other.
 
-The error rate is that of characters, without spaces, for programs differ in where they put those. Needs numpy and soundfile,
+The error rate is that of characters, without spaces, for programs differ in where they put those; `spacing` and `contacts` also
+give that of words. Needs numpy and soundfile,
 for a picture matplotlib; the readers that are installed of multimon-ng and morse2ascii; sox; and for curves ebook2cw.
 """
 
@@ -39,13 +43,17 @@ week west wheel white wind window winter wire wood word work world write year ye
 def errors(reference, text):
     """Edits from one text to the other, and the length of the first: letters, figures and marks, no spaces."""
     a, b = (re.sub(r"\s+", "", t.upper()) for t in (reference, text))
+    return distance(a, b), len(a)
+
+
+def distance(a, b):
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         new = [i]
         for j, y in enumerate(b, 1):
             new.append(min(row[j] + 1, new[-1] + 1, row[j - 1] + (x != y)))
         row = new
-    return row[-1], len(a)
+    return row[-1]
 
 
 def run(command, **options):
@@ -124,11 +132,12 @@ def recordings(options):
     print("| all |", " | ".join(f"{100 * rate(rows):.1f}" for rows in found.values()), "|")
 
 
-def keyed(text, wpm, pitch, folder):
-    """The audio of a text as ebook2cw keys it, 16 kHz, the carrier at amplitude 1."""
+def keyed(text, wpm, pitch, folder, overall=None):
+    """The audio of a text as ebook2cw keys it, 16 kHz, the carrier at amplitude 1. With `overall`, wpm is that of characters."""
     source, target = Path(folder, "text.txt"), Path(folder, "keyed")
     source.write_text(text + "\n")
     command = ["ebook2cw", "-w", str(wpm), "-f", str(pitch), "-s", str(RATE), "-c", "XXXX", "-o", str(target), "-O"]
+    command += ["-e", str(overall)] if overall else []
     subprocess.run([*command, str(source)], capture_output=True, check=True)
     audio, _ = soundfile.read(next(Path(folder).glob("keyed*")), dtype="float32")
     return audio / np.percentile(np.abs(audio), 99.5)
@@ -141,10 +150,65 @@ def clip(seed, wpm, snr_db, words):
     with tempfile.TemporaryDirectory() as folder:
         audio = keyed(text, wpm, chance.randint(450, 1000), folder)
     silence = np.zeros(RATE // 2, dtype=np.float32)
-    audio = np.concatenate([silence, audio, silence])
+    return f"s{seed}", noisy(np.concatenate([silence, audio, silence]), snr_db, noise), text.upper()
+
+
+def noisy(audio, snr_db, noise):
     density = 0.5 / 10 ** (snr_db / 10) / 500
     audio = audio + noise.normal(size=len(audio)) * np.sqrt(density * RATE / 2)
-    return f"s{seed}", (0.3 * audio / np.abs(audio).max()).astype(np.float32), text.upper()
+    return (0.3 * audio / np.abs(audio).max()).astype(np.float32)
+
+
+# Words per minute of the characters and of the text.
+SPACED = [(18, 5), (18, 8), (18, 10), (18, 13), (13, 5), (20, 10), (25, 12), (25, 18), (20, 20)]
+# Pitch of the second station, and its level in decibels, beside the first.
+CONTACTS = [(0, 0), (40, 0), (100, 0), (150, 0), (150, -6), (250, 0), (400, -6)]
+
+
+def spacing(options):
+    for wpm, overall in SPACED:
+        clips = []
+        for seed in range(options.clips):
+            chance = random.Random(seed)
+            text = " ".join(chance.sample(WORDS, 8))
+            if seed % 3 == 2:
+                call = chance.choice(["W1AW", "DL1ABC", "G4XYZ", "OK2BVX"])
+                text = f"CQ CQ DE {call} {call} K NAME IS {chance.choice(['ANNA', 'BOB', 'PAUL'])} RST 599 599"
+            with tempfile.TemporaryDirectory() as folder:
+                audio = keyed(text, wpm, chance.randint(450, 900), folder, None if wpm == overall else overall)
+            clips.append((f"s{seed}", noisy(audio, options.snr, np.random.default_rng(seed)), text.upper()))
+        print(json.dumps({"wpm": wpm, "overall": overall, "snr_db": options.snr, **both_rates(clips, options)}), flush=True)
+
+
+def contacts(options):
+    for offset, level in CONTACTS:
+        clips = []
+        for seed in range(options.clips):
+            chance = random.Random(seed)
+            pitch, speeds = chance.randint(450, 800), chance.choice([(20, 20), (25, 18), (18, 24), (28, 28)])
+            parts, texts = [np.zeros(RATE // 4)], []
+            for turn in range(6):
+                text = " ".join(chance.sample(WORDS, chance.choice([2, 3, 4, 6])))
+                if chance.random() < 0.3:
+                    text = chance.choice(["R R TU 599 599", "CQ CQ DE DL1ABC K", "DL1ABC DE G4XYZ K", "RST 579 NAME BOB"])
+                second = turn % 2
+                with tempfile.TemporaryDirectory() as folder:
+                    audio = keyed(text, speeds[second], pitch + offset * second, folder)
+                down = np.nonzero(np.abs(audio) > 0.2)[0]
+                parts += [audio[down[0] : down[-1]] * 10 ** (level * second / 20), np.zeros(int(RATE * chance.uniform(0.5, 1.6)))]
+                texts.append(text.upper())
+            clips.append((f"s{seed}", noisy(np.concatenate(parts), options.snr, np.random.default_rng(seed)), " ".join(texts)))
+        print(json.dumps({"offset_hz": offset, "level_db": level, "snr_db": options.snr, **both_rates(clips, options)}), flush=True)
+
+
+def both_rates(clips, options):
+    """Reader → its error rates: of characters without spaces, and of words."""
+    found = {}
+    for reader, rows in score(clips, options).items():
+        words = [distance(text.upper().split(), got.upper().split()) for (_, _, text), (*_, got) in zip(clips, rows)]
+        wer = sum(words) / sum(len(text.split()) for _, _, text in clips)
+        found[reader] = {"cer": round(rate(rows), 4), "wer": round(wer, 4)}
+    return found
 
 
 def curves(options):
@@ -259,15 +323,17 @@ def draw(against, picture):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["recordings", "curves", "conditions"])
+    parser.add_argument("what", choices=["recordings", "curves", "conditions", "spacing", "contacts"])
     parser.add_argument("--metadata")
     parser.add_argument("--xtask", help="the command line's program")
     parser.add_argument("--model", help="a model other than the bundled reader")
     parser.add_argument("--envelope", help="a script that reads WAV files as an envelope decoder")
     parser.add_argument("--clips", type=int, default=24, help="of each point of a curve")
+    parser.add_argument("--snr", type=float, default=20, help="of `spacing` and `contacts`, in dB")
     parser.add_argument("--picture")
     options = parser.parse_args()
-    {"recordings": recordings, "curves": curves, "conditions": conditions}[options.what](options)
+    commands = [recordings, curves, conditions, spacing, contacts]
+    {command.__name__: command for command in commands}[options.what](options)
 
 
 if __name__ == "__main__":

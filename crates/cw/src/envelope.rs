@@ -54,6 +54,10 @@ const ABOVE_GAPS: f64 = 12.0;
 /// Minimum length of a run in samples, as a multiple of the average: 15 ms, less than a dit at 60 words per minute, for one of
 /// 12 ms. Shorter runs are noise.
 const SHORTEST_RUN: f64 = 1.25;
+/// Length up to which a mark may be a peak of noise far from all others, as a multiple of the average, and level below which it is
+/// one, as a share of that of marks. In fading, marks are as weak, but longer, or near some that are.
+const LONGEST_PEAK: usize = 3;
+const PEAK: f64 = 0.3;
 /// Minimum number of marks in Morse.
 const FEWEST_MARKS: usize = 5;
 /// Minimum gap between characters, in dits; and minimum gap between words, as a multiple of the lower quartile of the
@@ -62,6 +66,8 @@ pub(super) const CHARACTER_GAP: f64 = 2.0;
 const WORD_GAP: f64 = 1.7;
 const FEW_GAPS: usize = 5;
 pub(super) const WORD_GAP_DITS: f64 = 5.0;
+/// Gap in dits that is too long for one between words: characters are far apart.
+pub(super) const WIDE_GAP_DITS: f64 = 10.0;
 /// Ratio of a mark to a gap inside a character above which it is a dah: a dit reaches 1.8 in heavy keying, a dah falls to 2.1 in
 /// light keying.
 const DAH_TO_GAP: f64 = 1.95;
@@ -172,23 +178,56 @@ impl Envelope {
         let levels = self.levels.iter().zip(&loudest).enumerate();
         let keys: Vec<bool> =
             levels.map(|(hop, (value, loudest))| *value > threshold(*loudest) && active(hop)).collect();
-        let shortest = (SHORTEST_RUN * self.average as f64 / HOP as f64) as usize;
-        let mut runs: Vec<Run> = Vec::new();
-        for same in keys.chunk_by(|a, b| a == b) {
-            let start = runs.last().map_or(0, |run| run.hops.end);
-            let run = Run { hops: start..start + same.len(), down: same[0] };
-            match runs.last_mut() {
-                // A spike of noise is merged with the runs before and after it.
-                Some(last) if run.hops.len() < shortest || last.down == run.down => last.hops.end = run.hops.end,
-                _ => runs.push(run),
-            }
-        }
+        let runs = self.without_peaks(self.runs(&keys), PEAK * high, reach);
         let levels = self.levels.iter().zip(&loudest);
         let relative: Vec<f64> =
             levels.map(|(value, loudest)| (value - low) / (loudest.clamp(least, high) - low)).collect();
         let clear = explained(&relative, &runs);
         Some(Keying { runs, others: Vec::new(), clear })
     }
+
+    /// Returns marks and gaps. A spike of noise is merged with the runs before and after it.
+    fn runs(&self, keys: &[bool]) -> Vec<Run> {
+        let shortest = (SHORTEST_RUN * self.average as f64 / HOP as f64) as usize;
+        let mut start = 0;
+        let all = keys.chunk_by(|a, b| a == b).map(|same| {
+            let hops = start..start + same.len();
+            start = hops.end;
+            Run { hops, down: same[0] }
+        });
+        merged(all, |run| run.hops.len() < shortest)
+    }
+
+    /// Removes marks that are short and weaker than `least`, and further than `reach` from all others. In long gaps nothing loud
+    /// is around, and the level from which on the key is down is as low as in a fade.
+    fn without_peaks(&self, runs: Vec<Run>, least: f64, reach: usize) -> Vec<Run> {
+        let longest = LONGEST_PEAK * self.average / HOP;
+        let is_weak = |hops: &Range<usize>| self.levels[hops.clone()].iter().all(|level| *level < least);
+        let may_be = |run: &Run| run.down && run.hops.len() <= longest && is_weak(&run.hops);
+        let others: Vec<Range<usize>> =
+            runs.iter().filter(|run| run.down && !may_be(run)).map(|run| run.hops.clone()).collect();
+        let is_alone = |hops: &Range<usize>| {
+            let next = others.partition_point(|other| other.start < hops.start);
+            let is_near = |other: &Range<usize>| other.start < hops.end + reach && hops.start < other.end + reach;
+            !others[next.saturating_sub(1)..others.len().min(next + 1)].iter().any(is_near)
+        };
+        let peaks: Vec<bool> = runs.iter().map(|run| may_be(run) && is_alone(&run.hops)).collect();
+        let mut peaks = peaks.into_iter();
+        merged(runs.into_iter(), |_| peaks.next().unwrap_or_default())
+    }
+}
+
+/// Returns runs, where those that are `noise` belong to the run before, and equal ones in a row are one.
+fn merged(runs: impl Iterator<Item = Run>, mut noise: impl FnMut(&Run) -> bool) -> Vec<Run> {
+    let mut merged: Vec<Run> = Vec::new();
+    for run in runs {
+        let is_noise = noise(&run);
+        match merged.last_mut() {
+            Some(last) if is_noise || last.down == run.down => last.hops.end = run.hops.end,
+            _ => merged.push(run),
+        }
+    }
+    merged
 }
 
 impl Signal {
@@ -274,8 +313,12 @@ impl Keying {
         let whole = heard.filter(|gap| seconds(*gap) > CHARACTER_GAP * dit);
         let mut between_characters: Vec<usize> = whole.collect();
         between_characters.sort_unstable();
+        let few = between_characters.len() < FEW_GAPS;
         match between_characters.get(between_characters.len() / 4) {
-            Some(quartile) if between_characters.len() >= FEW_GAPS => gap as f64 > WORD_GAP * *quartile as f64,
+            Some(quartile) if !few => gap as f64 > WORD_GAP * *quartile as f64,
+            Some(shortest) if between_characters.len() > 1 && seconds(*shortest) > WIDE_GAP_DITS * dit => {
+                gap as f64 > WORD_GAP * *shortest as f64
+            }
             _ => seconds(gap) > WORD_GAP_DITS * dit,
         }
     }

@@ -43,6 +43,7 @@ pub mod radio;
 mod reader;
 mod skimmer;
 mod source;
+mod spacing;
 mod stream;
 mod synth;
 mod task;

@@ -2,8 +2,8 @@
 //! between characters at which a long recording can be cut.
 
 pub use crate::envelope::KeyedTone;
-use crate::envelope::{CHARACTER_GAP, DIT_S, Envelope, HOP, Keying, Signal, seconds};
-use crate::radio::{Line, carriers};
+use crate::envelope::{CHARACTER_GAP, DIT_S, Envelope, HOP, Keying, Signal, WORD_GAP_DITS, seconds};
+use crate::radio::{Line, RATE, carriers};
 use std::ops::Range;
 use undertone_data::cut;
 use undertone_data::reader::Piece;
@@ -128,7 +128,8 @@ pub fn last_gap(audio: &[f32]) -> Option<Gap> {
     let dit = keying.dit().unwrap_or(DIT_S[1]);
     let between = |gap: &Range<usize>| gap.start > 0 && seconds(gap.len()) > CHARACTER_GAP * dit;
     let gap = keying.gaps().filter(between).last()?;
-    Some(gap_of(&envelope, &keying, gap.clone(), gap.len(), audio.len()))
+    let gap = gap_of(&envelope, &keying, gap.clone(), gap.len(), audio.len());
+    Some(gap.without_others(audio, [true; 2], |free| free.last()))
 }
 
 /// Returns the gap at which to cut audio that is a sample longer than a window.
@@ -140,18 +141,55 @@ fn gap_within(audio: &[f32], window: usize) -> Gap {
     let Some((_, envelope, keying)) = strongest(audio) else { return silence() };
     // The length of a gap that continues after the window is not known, unless it already is a word gap.
     let ends = |gap: &Range<usize>| gap.end < envelope.levels.len() || keying.is_between_words(gap.len());
+    // The part of a gap in which nobody sends counts.
     let from = |hop: usize| {
-        let later =
-            keying.gaps().filter(ends).map(|gap| gap.start.max(hop)..gap.end).max_by_key(ExactSizeIterator::len);
-        later.filter(|gap| !gap.is_empty())
+        let later = keying.gaps().filter(ends).filter(|whole| whole.end > hop).map(|whole| {
+            let gap = gap_of(&envelope, &keying, whole.start.max(hop)..whole.end, whole.len(), window);
+            let between_marks = [whole.start >= hop, whole.end < envelope.levels.len()];
+            gap.without_others(audio, between_marks, |free| free.max_by_key(ExactSizeIterator::len))
+        });
+        later.max_by_key(|gap| gap.samples.len())
     };
     let (half, third) = (envelope.levels.len() / 2, (envelope.levels.len() / 3).max(1));
-    let length = |gap: &Option<Range<usize>>| gap.as_ref().map_or(0, ExactSizeIterator::len);
+    let length = |gap: &Option<Gap>| gap.as_ref().map_or(0, |gap| gap.samples.len());
     // A slow sender's character may fill half of the window.
     let (latest, earlier) = (from(half), from(third));
-    let Some(gap) = (if 2 * length(&latest) >= length(&earlier) { latest } else { earlier }) else { return silence() };
-    let whole = keying.gaps().find(|whole| whole.end == gap.end).map_or(0, |whole| whole.len());
-    gap_of(&envelope, &keying, gap, whole, window)
+    if 2 * length(&latest) >= length(&earlier) { latest } else { earlier }.unwrap_or_else(silence)
+}
+
+/// Minimum length of a gap in which another station may answer, in samples: 1 s.
+const ANSWER: usize = 16_000;
+/// Samples beside a mark of another station that may still be its edge: 10 ms, less than half of a gap between its characters.
+const MARK_EDGE: usize = 160;
+
+/// Returns the signal of another station that sends in a gap, if one certainly does.
+pub(super) fn answer(gap: &[f32]) -> Option<Signal> {
+    (gap.len() >= ANSWER).then(|| certain_signal(gap)).flatten()
+}
+
+impl Gap {
+    /// Returns the part of the gap that `choose` takes of those in which no other station sends. A gap is that of the strongest
+    /// station, and another one that answers it is cut where it is between its own characters. `between_marks` is whether the gap
+    /// begins and ends beside a mark of the strongest station.
+    fn without_others(
+        self,
+        audio: &[f32],
+        between_marks: [bool; 2],
+        choose: impl FnOnce(&mut dyn ExactSizeIterator<Item = Range<usize>>) -> Option<Range<usize>>,
+    ) -> Self {
+        let Range { start, end } = self.samples;
+        let Some(other) = answer(&audio[start..end]) else { return self };
+        let dit = 1.2 / other.tone.wpm * RATE;
+        let starts = std::iter::once(0).chain(other.marks.iter().map(|mark| mark.end));
+        let ends = other.marks.iter().map(|mark| mark.start).chain([end - start]);
+        let free = starts.zip(ends).filter(|(from, to)| (to - from) as f64 > CHARACTER_GAP * dit);
+        let free: Vec<Range<usize>> = free.map(|(from, to)| from + MARK_EDGE..to - MARK_EDGE).collect();
+        let Some(chosen) = choose(&mut free.into_iter()) else { return self };
+        let is_change = [chosen.start == MARK_EDGE, chosen.end == end - start - MARK_EDGE];
+        let between_words = std::iter::zip(is_change, between_marks).any(|(change, mark)| change && mark)
+            || chosen.len() as f64 > WORD_GAP_DITS * dit;
+        Self { samples: start + chosen.start..start + chosen.end, between_words }
+    }
 }
 
 /// Makes a gap from its hops, excluding the edges of the marks around it, in audio of this many samples.
@@ -305,6 +343,43 @@ mod tests {
                 *sample *= 0.55 + 0.45 * (std::f32::consts::TAU * n as f32 / 16_000.0 / period_s).cos();
             }
             cuts_of(&clip, 8 * 16_000);
+        }
+    }
+
+    /// Two stations answer each other, 200 Hz apart.
+    fn exchange() -> (Vec<f32>, Vec<Range<usize>>) {
+        let turns = [("CQ CQ DE DL1ABC K", 600.0), ("DL1ABC DE G4XYZ K", 800.0), ("G4XYZ UR RST 599 K", 600.0)];
+        let (mut audio, mut sent_at) = (vec![0.0; 4_000], Vec::new());
+        for (text, pitch) in turns {
+            let clip = sent(text, 22.0, pitch, 40.0);
+            let characters = clip.marks.iter().filter(|mark| mark.character != ' ');
+            let at = |seconds: f32| audio.len() + (seconds * 16_000.0) as usize;
+            sent_at.extend(characters.map(|mark| at(mark.start)..at(mark.end)));
+            audio.extend(clip.audio);
+            audio.extend([0.0; 8_000]);
+        }
+        (audio, sent_at)
+    }
+
+    #[test]
+    fn no_station_is_cut_within_its_characters_or_read_twice() {
+        let (audio, characters) = exchange();
+        for window in [64_000, 96_000, 128_000] {
+            let pieces = pieces(&audio, |_| window);
+            assert!(pieces.len() > 2);
+            for pair in pieces.windows(2) {
+                let shared = pair[1].samples.start..pair[0].samples.end;
+                let cut = characters.iter().find(|mark| mark.start < shared.end && shared.start < mark.end);
+                assert_eq!(cut, None, "{window}: {shared:?}");
+            }
+        }
+        // A character of the second station, in the gap of the first, is complete only once it has ended. It takes a few to
+        // tell a station.
+        for end in (64_000..audio.len()).step_by(8_000) {
+            let begun = characters.iter().filter(|mark| (end - 24_000..end).contains(&mark.start)).count();
+            let Some(gap) = last_gap(&audio[..end]).filter(|_| begun > 3) else { continue };
+            let cut = characters.iter().find(|mark| mark.start < gap.samples.end && gap.samples.end < mark.end);
+            assert_eq!(cut, None, "up to {end}: {gap:?}");
         }
     }
 

@@ -38,6 +38,16 @@ pub(super) fn one(config: CwConfig) -> CwSample {
     CwSynth::new(config, 7).unwrap().sample(0)
 }
 
+/// A text in noise whose characters are sent at `wpm` and all of it at this share of it, up to a moment after its last mark.
+pub(super) fn far_apart(text: &str, wpm: f32, ratio: f32) -> Vec<f32> {
+    let farnsworth = CwFarnsworth { probability: 1.0, ratio: [ratio; 2] };
+    let mut clip =
+        one(fixed(CwConfig { farnsworth, wpm: [wpm; 2], snr_db: [20.0; 2], clean: 0.0, ..plain() }, text, 200.0));
+    let end = clip.marks.last().map_or(0.0, |mark| mark.end) + 0.3;
+    clip.audio.truncate((end * 16_000.0) as usize);
+    clip.audio
+}
+
 fn spectrum(audio: &[f32]) -> Vec<Complex<f64>> {
     let mut input: Vec<f64> = audio.iter().map(|x| f64::from(*x)).collect();
     let forward = RealFftPlanner::new().plan_fft_forward(input.len());

@@ -34,8 +34,8 @@ pub trait Reader: Send + Sync {
         false
     }
 
-    /// Returns the maximum length of a piece at the start of this audio for a model with this window, both in samples. It
-    /// does not depend on what comes after the first window.
+    /// Returns the maximum length of a piece at the start of this audio for a model with this window, both in samples. If that
+    /// depends on audio after its end, it is at least as long as the audio that decides it.
     fn longest_piece(&self, _audio: &[f32], window: usize) -> usize {
         window
     }
@@ -49,8 +49,9 @@ pub trait Reader: Send + Sync {
         None
     }
 
-    /// Returns the number of samples up to which every character is complete, whatever follows; `None` if none is.
-    fn complete(&self, audio: &[f32]) -> Option<usize>;
+    /// Returns the number of samples up to which every character is complete, whatever follows, at most those of the first piece;
+    /// `None` if none is.
+    fn complete(&self, audio: &[f32], window: usize) -> Option<usize>;
 
     /// Returns what a model with this window can be given instead if it is in doubt: the piece without what is beside the
     /// signal, in one or several ways; nothing if there is no signal.

@@ -49,7 +49,7 @@ impl<'a> LiveReader<'a> {
             self.unread += next.len();
             samples = rest;
             while self.audio.len() > self.longest {
-                // It is known once there is a window of audio.
+                // It may be known only once there is more audio.
                 let longest = self.transcriber.longest_piece(&self.audio);
                 if self.audio.len() <= longest {
                     self.longest = longest;
@@ -73,8 +73,16 @@ impl<'a> LiveReader<'a> {
     }
 
     pub fn finish(mut self) -> String {
+        let mut text = String::new();
+        // What was waited for may have shown that several pieces are left.
+        while self.transcriber.pieces(&self.audio).len() > 1 {
+            text.push_str(&self.cut());
+        }
         let length = self.audio.len();
-        if length == 0 { String::new() } else { self.settle(length).0 }
+        if length > 0 {
+            text.push_str(&self.settle(length).0);
+        }
+        text
     }
 
     /// Returns the rest of a piece's text, once there is more than a window of audio, and starts the next piece.
@@ -116,7 +124,9 @@ impl<'a> LiveReader<'a> {
     /// Returns new text on which three transcriptions of the complete characters so far agree.
     fn read_ahead(&mut self) -> String {
         let reader = self.transcriber.reader();
-        let Some(end) = reader.and_then(|reader| reader.complete(&self.audio)) else { return String::new() };
+        let Some(end) = reader.and_then(|reader| reader.complete(&self.audio, self.transcriber.window())) else {
+            return String::new();
+        };
         let read = self.transcriber.segment(&self.audio, 0..end, self.begins_word);
         let characters = characters(&read.characters);
         let same = |before: &Vec<(char, f32)>| {
