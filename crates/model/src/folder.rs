@@ -26,6 +26,14 @@ pub enum FolderError {
         /// Error of the operating system.
         source: std::io::Error,
     },
+    /// Weights that are part of the program cannot be written to the temporary folder, from which they are read.
+    #[error("cannot write the weights that come with the program to `{}`: {source}; set TMPDIR to a folder with room for them", path.display())]
+    Unpack {
+        /// Folder or file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// A small file is too large.
     #[error("`{}` has more than {most} bytes, which no such file of a model has: take the one that came with the model", path.display())]
     TooLarge {

@@ -185,11 +185,11 @@ fn of_run(args: &Args, run: &Path) -> Result<Subject, Failure> {
             return Ok(Subject::Tasks(Box::new(experiment), args.router.unwrap_or(RouterKind::Learned)));
         }
     }
+    let choice = Choice::of(run, args.task.as_deref(), &args.settings).and_then(Choice::for_one_task);
+    let choice = choice.map_err(Failure::of_run)?;
     if args.router.is_some() {
         return Err(Failure::BadInput("--router is for runs with tasks".into()));
     }
-    let choice = Choice::of(run, args.task.as_deref(), &args.settings).and_then(Choice::for_one_task);
-    let choice = choice.map_err(Failure::of_run)?;
     Ok(Subject::Choice(Box::new(choice)))
 }
 

@@ -93,12 +93,12 @@ fn load(args: &Args) -> Result<(Predictor, Vec<String>), Failure> {
             return Ok((chosen.map_err(Failure::of_run)?, names));
         }
     }
+    let choice = Choice::of(&args.run, task, &args.settings).and_then(Choice::for_one_task);
+    let choice = choice.map_err(Failure::of_run)?;
     if args.task.len() > 1 {
         return Err(Failure::BadInput(
             "only the router of a run with tasks chooses among several: give one --task, or the directory of such a run".into(),
         ));
     }
-    let choice = Choice::of(&args.run, task, &args.settings).and_then(Choice::for_one_task);
-    let choice = choice.map_err(Failure::of_run)?;
     Ok((Predictor::of_choice(&choice).map_err(Failure::of_run)?, Vec::new()))
 }

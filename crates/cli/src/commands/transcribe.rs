@@ -54,6 +54,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.timestamps && args.format != Format::Text {
         return Err(Failure::BadInput("--timestamps is for the format `txt`: the others have times anyway".into()));
     }
+    if let Some(folder) = args.output_dir.as_deref().filter(|folder| folder.exists() && !folder.is_dir()) {
+        let text = format!("`--output-dir {}` is no folder: name one for the texts", folder.display());
+        return Err(Failure::BadInput(text));
+    }
     let found = if live { Vec::new() } else { recordings(&args.audio, args.output_dir.is_some())? };
     if args.output_dir.is_none() && found.len() > 1 && !matches!(args.format, Format::Text | Format::Jsonl) {
         return Err(Failure::BadInput(format!(

@@ -82,9 +82,9 @@ impl PretrainedWhisper {
     ) -> Result<Self, FolderError> {
         let weights = files.remove(WEIGHTS).unwrap_or_default();
         // The reader maps files into memory, so bytes that are part of the binary are written to a temporary folder.
-        let dir = tempfile::tempdir().map_err(|source| FolderError::Io { path: origin.to_owned(), source })?;
+        let dir = tempfile::tempdir().map_err(|source| FolderError::Unpack { path: std::env::temp_dir(), source })?;
         let path = dir.path().join(WEIGHTS);
-        std::fs::write(&path, weights).map_err(|source| FolderError::Io { path: path.clone(), source })?;
+        std::fs::write(&path, weights).map_err(|source| FolderError::Unpack { path: path.clone(), source })?;
         let weights = Weights::single(&path)?;
         Self::of_tensors(origin, files, &weights, device)
     }
