@@ -230,7 +230,7 @@ fn look(path: &Path) -> Result<Found, ClipsError> {
 /// Returns the rows of a folder of audio, or of those in it if it has no audio itself: the file as `audio`, the columns of
 /// its name without extension, and the content of the file of its text as `text`.
 pub(super) fn audio_rows(path: &Path, config: &RecordsConfig) -> Result<Vec<Result<Row, RecordsError>>, RecordsError> {
-    let has_texts = !config.without_texts && !config.columns.contains_key("text");
+    let has_texts = !config.columns.contains_key("text");
     let found = look(path).map_err(|error| read_error(path, error))?;
     let files = if found.audio.is_empty() { audio_below(path)? } else { found.audio };
     let has_audio = |name: &&String| {
