@@ -93,7 +93,7 @@ fn folder(path: &Path, config: &RecordsConfig) -> Result<Vec<(Format, PathBuf)>,
         }
         Format::Audio => {
             if found.audio.is_empty() {
-                check_splits(path, folders_of(path, &audio_below(path)?))?;
+                check_splits(path, folders_of(path, parents(&audio_below(path)?)))?;
             }
             return Ok(vec![(Format::Audio, path.into())]);
         }
@@ -145,7 +145,7 @@ fn lists_of_transcripts(path: &Path) -> Result<Option<Vec<(Format, PathBuf)>>, C
         list.ends_with("text") && whole.iter().any(within)
     };
     lists.retain(|list| !is_part(list));
-    check_splits(path, folders_of(path, &lists))?;
+    check_splits(path, folders_of(path, lists.iter().map(PathBuf::as_path)))?;
     Ok((!lists.is_empty()).then(|| lists.into_iter().map(|list| (Format::Transcripts, list)).collect()))
 }
 
@@ -157,7 +157,7 @@ fn is_tree_of_audio(path: &Path, config: &RecordsConfig) -> Result<bool, ClipsEr
     let known = config.without_texts || config.columns.get("text").is_some_and(is_in_name);
     let is_one = audio.iter().any(|file| known || text_beside(file).is_some());
     if is_one {
-        check_splits(path, folders_of(path, &audio))?;
+        check_splits(path, folders_of(path, parents(&audio)))?;
     }
     Ok(is_one)
 }
@@ -166,15 +166,20 @@ fn audio_below(path: &Path) -> Result<Vec<PathBuf>, RecordsError> {
     files_below(path, has_audio_extension).map_err(|error| read_error(path, error))
 }
 
-/// Returns for each of these files below `path` the folder that is named like a split, or else the first part of its path.
-fn folders_of(path: &Path, files: &[PathBuf]) -> impl Iterator<Item = String> {
-    let folder = move |file: &PathBuf| {
-        let below = file.strip_prefix(path).ok()?;
-        let folders: Vec<String> = below.iter().map(|folder| folder.to_string_lossy().into_owned()).collect();
-        let split = folders.iter().position(|folder| split(folder).is_some());
-        folders.into_iter().nth(split.unwrap_or(0))
+/// Returns for each of these paths below `path` the part of it that is named like a split, or else the first.
+fn folders_of<'p>(path: &Path, below: impl Iterator<Item = &'p Path>) -> impl Iterator<Item = String> {
+    let folder = move |below: &Path| {
+        let below = below.strip_prefix(path).ok()?;
+        let parts: Vec<String> = below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let split = parts.iter().position(|part| split(part).is_some());
+        parts.into_iter().nth(split.unwrap_or(0))
     };
-    files.iter().filter_map(folder)
+    below.filter_map(folder)
+}
+
+/// Returns the folders of recordings, whose own names say nothing of a split.
+fn parents(files: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    files.iter().filter_map(|file| file.parent())
 }
 
 /// Returns the split that a name begins with.

@@ -131,9 +131,16 @@ fn trees_of_audio_with_texts_are_read_as_one() {
     let clips = Clips::open(&at(folder.path("tts/train-clean"))).unwrap();
     assert_eq!(texts(&clips), ["text of 84/121/84_121_1", "text of 84/122/84_122_1", "text of 90/1/90_1_1"]);
     assert_eq!((names(&clips)[0], clips.load(2).unwrap().len()), ("84/121/84_121_1.wav", 1_600));
+    // The name of a recording is no split.
+    folder.wav("names/a/test_1.wav", 0.1, 0.1);
+    folder.file("names/a/test_1.txt", "one");
+    folder.wav("names/a/2.wav", 0.1, 0.1);
+    folder.file("names/a/2.txt", "two");
+    assert_eq!(texts(&Clips::open(&at(folder.path("names"))).unwrap()), ["two", "one"]);
     folder.wav("tts/dev-clean/1/2/1_2_3.wav", 0.1, 0.1);
     folder.file("tts/dev-clean/1/2/1_2_3.txt", "a text");
     assert_eq!(texts(&Clips::open(&at(folder.path("tts/dev-clean"))).unwrap()), ["a text"]);
+    std::fs::remove_dir_all(folder.path("names")).unwrap();
     for path in ["tts", ""] {
         for format in [Format::Auto, Format::Audio] {
             let error = folder.error(&RecordsConfig { format, ..at(folder.path(path)) });
