@@ -28,6 +28,7 @@
 use crate::execution::Execution;
 use crate::stack::Stack;
 use undertone_model::frozen::FrozenDtype;
+use undertone_model::target::Target;
 use undertone_model::text::TextEncoderConfig;
 use undertone_model::whisper::{EncoderBlock, PositionEmbeddings, WhisperConfig};
 use undertone_ops::Implementation;
@@ -200,10 +201,10 @@ impl Footprint {
         self
     }
 
-    /// Returns the sum of `parameters(in, out)` over the linear maps in all blocks that a name refers to.
-    pub(crate) fn adapted(&self, target: &str, parameters: impl Fn(u64, u64) -> u64) -> u64 {
+    /// Returns the sum of `parameters(in, out)` over the linear maps in all blocks that one of the targets names.
+    pub(crate) fn adapted(&self, targets: &[Target], parameters: impl Fn(u64, u64) -> u64) -> u64 {
         let [encoder, decoder] = [Some(&self.encoder), self.decoder.as_ref()];
-        [encoder, decoder].into_iter().flatten().map(|stack| stack.adapted(target, &parameters)).sum()
+        [encoder, decoder].into_iter().flatten().map(|stack| stack.adapted(targets, &parameters)).sum()
     }
 
     /// Returns the number of parameters in the encoder's blocks.

@@ -1,7 +1,7 @@
 //! Blocks of an encoder or a decoder, as far as they affect memory.
 
 use crate::execution::Execution;
-use undertone_model::adaptable::ALL_LINEAR;
+use undertone_model::target::Target;
 use undertone_ops::Implementation;
 
 /// Blocks of the encoder or of the decoder.
@@ -24,36 +24,44 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Returns the sum of `parameters(in, out)` over the linear maps of all blocks that a name refers to.
-    pub fn adapted(&self, target: &str, parameters: impl Fn(u64, u64) -> u64) -> u64 {
-        let maps = self.maps().into_iter().filter(|map| map.is_named(target));
-        self.layers * maps.map(|map| map.count * parameters(map.d_in, map.d_out)).sum::<u64>()
+    /// Returns the sum of `parameters(in, out)` over the linear maps of all blocks that one of the targets names.
+    pub fn adapted(&self, targets: &[Target], parameters: impl Fn(u64, u64) -> u64) -> u64 {
+        let maps = self.maps();
+        let named = |block| maps.iter().filter(move |map| map.is_named(self.attentions, block, targets));
+        (0..self.layers).flat_map(named).map(|map| parameters(map.d_in, map.d_out)).sum()
     }
 
     /// Returns the linear maps of a block.
-    fn maps(&self) -> Vec<Maps> {
+    fn maps(&self) -> Vec<Map> {
         let Self { width, keys, ffn, attentions, .. } = *self;
-        let map = |names, count, d_in, d_out| Maps { names, count, d_in, d_out };
+        let map = |whisper, bert, distilbert, d_in, d_out| Map { whisper, bert, distilbert, d_in, d_out };
         let mut maps = vec![
-            map(&["q_proj", "query", "q_lin"], attentions, width, width),
-            map(&["k_proj", "key", "k_lin"], attentions, width, keys),
-            map(&["v_proj", "value", "v_lin"], attentions, width, keys),
-            map(&["out_proj", "dense", "out_lin"], attentions, width, width),
-            map(&["fc1", "intermediate", "dense", "lin1"], 1, width, ffn),
-            map(&["fc2", "output", "dense", "lin2"], 1, ffn, width),
+            map("self_attn.q_proj", "attention.self.query", "attention.q_lin", width, width),
+            map("self_attn.k_proj", "attention.self.key", "attention.k_lin", width, keys),
+            map("self_attn.v_proj", "attention.self.value", "attention.v_lin", width, keys),
+            map("self_attn.out_proj", "attention.output.dense", "attention.out_lin", width, width),
+            map("fc1", "intermediate.dense", "ffn.lin1", width, ffn),
+            map("fc2", "output.dense", "ffn.lin2", ffn, width),
         ];
+        let of_whisper = |whisper, d_in, d_out| Map { whisper, bert: "", distilbert: "", d_in, d_out };
+        if attentions > 1 {
+            maps.push(of_whisper("encoder_attn.q_proj", width, width));
+            maps.push(of_whisper("encoder_attn.k_proj", width, keys));
+            maps.push(of_whisper("encoder_attn.v_proj", width, keys));
+            maps.push(of_whisper("encoder_attn.out_proj", width, width));
+        }
         if self.conformer {
-            maps.push(map(&["intermediate_dense"], 1, width, ffn));
-            maps.push(map(&["output_dense"], 1, ffn, width));
-            maps.push(map(&["pointwise_conv1"], 1, width, 2 * width));
-            maps.push(map(&["pointwise_conv2"], 1, width, width));
+            maps.push(of_whisper("ffn1.intermediate_dense", width, ffn));
+            maps.push(of_whisper("ffn1.output_dense", ffn, width));
+            maps.push(of_whisper("conv_module.pointwise_conv1", width, 2 * width));
+            maps.push(of_whisper("conv_module.pointwise_conv2", width, width));
         }
         maps
     }
 
     /// Returns the number of elements of the linear maps of all blocks.
     pub fn matrices(&self) -> u64 {
-        self.layers * self.maps().iter().map(|map| map.count * map.d_in * map.d_out).sum::<u64>()
+        self.layers * self.maps().iter().map(|map| map.d_in * map.d_out).sum::<u64>()
     }
 
     /// Returns the bytes kept by all blocks. With a `memory` of that many positions each block has cross-attention.
@@ -97,26 +105,34 @@ impl Stack {
     }
 }
 
-/// Linear maps of the same size in a block.
-struct Maps {
-    /// Their names, in Whisper, BERT or DistilBERT.
-    names: &'static [&'static str],
-    count: u64,
+/// Linear map of a block.
+struct Map {
+    /// Its paths below a block of Whisper, BERT and DistilBERT; empty where there is no such map.
+    whisper: &'static str,
+    bert: &'static str,
+    distilbert: &'static str,
     d_in: u64,
     d_out: u64,
 }
 
-impl Maps {
-    /// Whether the last part of a path is one of the names, or all maps are meant.
-    fn is_named(&self, target: &str) -> bool {
-        target == ALL_LINEAR || self.names.contains(&target.rsplit('.').next().unwrap_or(target))
+impl Map {
+    /// Returns whether one of the targets names it in a block of a stack with so many attentions: a decoder has two.
+    fn is_named(&self, attentions: u64, block: u64, targets: &[Target]) -> bool {
+        let stack = if attentions > 1 { "decoder" } else { "encoder" };
+        let paths = [
+            (self.whisper, format!("{stack}.layers.{block}.{}", self.whisper)),
+            (self.bert, format!("encoder.layer.{block}.{}", self.bert)),
+            (self.distilbert, format!("transformer.layer.{block}.{}", self.distilbert)),
+        ];
+        let named = |path: &str| targets.iter().any(|target| target.names(path));
+        paths.iter().any(|(map, path)| !map.is_empty() && named(path))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{Execution, Footprint, TrainedPart};
-    use undertone_model::adaptable::{ALL_LINEAR, Adaptable, adapt};
+    use undertone_model::adaptable::{Adaptable, adapt};
     use undertone_model::adapters::lora::LoraConfig;
     use undertone_model::whisper::{EncoderBlock, PositionEmbeddings, WhisperConfig};
     use undertone_store::parameter_infos;
@@ -150,12 +166,18 @@ mod tests {
         let mut target_modules: Vec<String> = model.linears().iter().map(|(site, _)| last(&site.path)).collect();
         target_modules.sort();
         target_modules.dedup();
-        let lora = LoraConfig { r: 3, target_modules, ..Default::default() };
-        adapt(&mut model, std::slice::from_ref(&lora), 0, &device).expect("adapted");
-        let all = LoraConfig { target_modules: vec![ALL_LINEAR.into()], ..lora.clone() };
-        for lora in [lora, all] {
-            let adapted = footprint.training_part(&TrainedPart::Adapters(vec![lora.into()]));
-            assert_eq!(adapted.trainable, count(&model) - whole);
+        let targets = |targets: &[&str]| targets.iter().map(|target| (*target).to_owned()).collect();
+        let some = [
+            targets(&["all-linear"]),
+            targets(&["encoder_attn.q_proj", "fc1"]),
+            targets(&[".*decoder.*(self_attn|encoder_attn).*(q_proj|v_proj)$", "v_proj"]),
+            targets(&[r"model\.encoder\.layers\.0\..*"]),
+        ];
+        for target_modules in std::iter::once(target_modules).chain(some) {
+            let lora = LoraConfig { r: 3, target_modules, ..Default::default() };
+            adapt(&mut model, std::slice::from_ref(&lora), 0, &device).expect("adapted");
+            let adapted = footprint.training_part(&TrainedPart::Adapters(vec![lora.clone().into()]));
+            assert_eq!(adapted.trainable, count(&model) - whole, "{lora:?}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Trainable part of a model, as far as it affects memory.
 
 use crate::Footprint;
-use undertone_model::adaptable::ALL_LINEAR;
 use undertone_model::adapters::AdapterConfig;
+use undertone_model::target::Target;
 
 /// Part of a model that is trained.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,12 +36,9 @@ impl Footprint {
 
 /// Returns an adapter's number of parameters in all blocks of a model.
 fn parameters(adapter: &AdapterConfig, model: &Footprint) -> u64 {
-    let of_target =
-        |target: &String| model.adapted(target, |d_in, d_out| adapter.parameters(d_in as usize, d_out as usize) as u64);
-    match adapter.target_modules().iter().find(|target| *target == ALL_LINEAR) {
-        Some(all) => of_target(all),
-        None => adapter.target_modules().iter().map(of_target).sum(),
-    }
+    // A target that is no regular expression is refused when the model is built.
+    let targets: Vec<Target> = adapter.target_modules().iter().filter_map(|t| Target::parse(t).ok()).collect();
+    model.adapted(&targets, |d_in, d_out| adapter.parameters(d_in as usize, d_out as usize) as u64)
 }
 
 #[cfg(test)]

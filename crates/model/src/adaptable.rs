@@ -3,6 +3,7 @@
 use crate::adapters::{AdapterConfig, changed};
 use crate::frozen_dtype::widened;
 use crate::layers::Linear;
+use crate::target::Target;
 use burn::tensor::Device;
 use std::collections::BTreeMap;
 use undertone_store::{HostTensor, StoreError, set_trainable};
@@ -15,9 +16,6 @@ pub struct Site {
     /// Encoder block that it belongs to, counted from 0; decoders lie above every block.
     pub block: usize,
 }
-
-/// Target that names every linear map, as in PEFT.
-pub const ALL_LINEAR: &str = "all-linear";
 
 /// A model with linear maps that can be adapted.
 pub trait Adaptable {
@@ -38,6 +36,9 @@ pub enum AdaptError {
         /// Known names.
         known: String,
     },
+    /// A target is neither a name nor a regular expression.
+    #[error("{0}")]
+    Pattern(String),
     /// An adapter has no targets.
     #[error("adapter {adapter} has no `target_modules`: there are {known}")]
     NoTarget {
@@ -71,6 +72,7 @@ pub fn adapt<A: Clone + Into<AdapterConfig>>(
         names.dedup();
         names.join(", ")
     };
+    let mut targets: Vec<Vec<Target>> = Vec::new();
     for (adapter, config) in adapters.iter().enumerate() {
         if config.name() != adapters[0].name() {
             return Err(AdaptError::Types(adapters[0].name(), config.name()));
@@ -78,18 +80,21 @@ pub fn adapt<A: Clone + Into<AdapterConfig>>(
         if config.target_modules().is_empty() {
             return Err(AdaptError::NoTarget { adapter, known: known() });
         }
-        for target in config.target_modules() {
-            if !maps.iter().any(|(site, _)| matches(&site.path, target)) {
+        let parsed: Result<Vec<Target>, String> = config.target_modules().iter().map(|t| Target::parse(t)).collect();
+        let parsed = parsed.map_err(AdaptError::Pattern)?;
+        for (target, written) in parsed.iter().zip(config.target_modules()) {
+            if !maps.iter().any(|(site, _)| target.names(&site.path)) {
                 let place = if tap == 0 { "of the model's blocks" } else { "above the router's tap" };
-                return Err(AdaptError::Target { target: target.clone(), place, known: known() });
+                return Err(AdaptError::Target { target: written.clone(), place, known: known() });
             }
         }
+        targets.push(parsed);
     }
     for (site, linear) in &mut maps {
         let targeting: Vec<(usize, &AdapterConfig)> = adapters
             .iter()
             .enumerate()
-            .filter(|(_, config)| config.target_modules().iter().any(|target| matches(&site.path, target)))
+            .filter(|(adapter, _)| targets[*adapter].iter().any(|target| target.names(&site.path)))
             .collect();
         let [d_out, d_in] = linear.weight.dims();
         linear.adapters =
@@ -164,42 +169,7 @@ pub fn load_adapter(
     Ok(())
 }
 
-/// Whether a target names a map: by the last part of its path or any longer suffix, as in PEFT, or by the whole path in
-/// transformers' Whisper, which begins with `model.`. `intermediate` and
-/// `output` name the two maps of BERT's feed-forward layers, whose own name is `dense`. [`ALL_LINEAR`] names all.
-fn matches(path: &str, target: &str) -> bool {
-    let ends = |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    match target {
-        ALL_LINEAR => true,
-        "output" => ends("output.dense") && !ends("attention.output.dense"),
-        "intermediate" => ends("intermediate.dense"),
-        _ => ends(target) || target.strip_prefix("model.") == Some(path),
-    }
-}
-
 /// Name of a map as a target.
 fn name(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{ALL_LINEAR, matches};
-
-    #[test]
-    fn targets_match_whole_names_at_the_end_of_a_path() {
-        let path = "encoder.layers.0.self_attn.q_proj";
-        assert!(matches(path, "q_proj") && matches(path, "self_attn.q_proj") && matches(path, path));
-        assert!(matches(path, ALL_LINEAR));
-        assert!(!matches(path, "proj") && !matches(path, "attn.q_proj") && !matches(path, "k_proj"));
-    }
-
-    #[test]
-    fn the_feed_forward_layers_of_bert_have_names_of_their_own() {
-        let [attention, inner, outer] =
-            ["attention.output.dense", "intermediate.dense", "output.dense"].map(|n| format!("encoder.layer.3.{n}"));
-        assert!([&attention, &inner, &outer].iter().all(|path| matches(path, "dense")));
-        assert!(matches(&inner, "intermediate") && !matches(&outer, "intermediate"));
-        assert!(matches(&outer, "output") && !matches(&attention, "output") && !matches(&inner, "output"));
-    }
 }

@@ -35,6 +35,7 @@ pub mod limits;
 pub mod peft;
 pub mod router;
 mod shapes;
+pub mod target;
 #[cfg(test)]
 mod testing;
 pub mod text;

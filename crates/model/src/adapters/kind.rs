@@ -1,6 +1,7 @@
 //! Types of adapters.
 
 use super::{AdapterBank, BoxedAdapterBank};
+use crate::target::Target;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -40,7 +41,7 @@ pub trait AdapterKind: AdapterKindConfig {
         Ok(())
     }
 
-    /// Linear maps to adapt: names such as `q_proj`, or path suffixes such as `self_attn.q_proj`.
+    /// Linear maps to adapt ([`Target`](crate::target::Target)).
     fn target_modules(&self) -> &[String];
 
     /// Creates the bank of a map of `[d_out, d_in]` with the adapters that target it, at least one, by index. There
@@ -123,5 +124,14 @@ impl AdapterConfig {
     /// Returns the configuration, if it is of this type.
     pub fn downcast_ref<K: AdapterKind>(&self) -> Option<&K> {
         (&*self.0 as &dyn Any).downcast_ref()
+    }
+
+    /// Checks the keys of its type, and that every target can be read ([`Target::parse`]).
+    ///
+    /// # Errors
+    /// Names the invalid key.
+    pub fn validate(&self) -> Result<(), String> {
+        self.target_modules().iter().try_for_each(|target| Target::parse(target).map(|_| ()))?;
+        self.0.validate()
     }
 }

@@ -130,6 +130,7 @@ fn an_adapter_has_a_long_and_a_short_spelling_and_is_recorded_by_one() {
         (tasks("adapter: {type: lore}, "), ["`lore` is none of the names here", "choose `lora`"]),
         (tasks("adapter: {r: 3}, "), ["adapter", "type"]),
         (tasks("adapter: {type: lora, r: 0}, "), ["task `a`", "`r` is 0"]),
+        (tasks("lora: {target_modules: '*.query'}, "), ["task `a`", "`*.query`, which is neither a name"]),
         ("model: {adapter: {type: lora, r: 3}}".into(), ["`model.lora`", "`model.trainable: lora`"]),
     ] {
         let error = load(&yaml, &[]).expect_err(&yaml).to_string();

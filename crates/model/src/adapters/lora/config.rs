@@ -13,7 +13,8 @@ pub struct LoraConfig {
     pub lora_alpha: f64,
     /// Dropout on the adapter's input, in training.
     pub lora_dropout: f64,
-    /// Linear maps to adapt: names such as `q_proj`, or path suffixes such as `self_attn.q_proj`; `all-linear` is all of them.
+    /// Linear maps to adapt: names such as `q_proj`, path suffixes such as `self_attn.q_proj`, or regular expressions for whole
+    /// paths such as `.*decoder.*q_proj`; `all-linear` is all of them.
     #[serde(deserialize_with = "names")]
     #[schemars(with = "Names")]
     pub target_modules: Vec<String>,
