@@ -5,16 +5,17 @@
     python morse.py conditions --xtask ../../target/debug/xtask [--envelope cw_envelope.py]
     python morse.py spacing --xtask ../../target/debug/xtask [--snr 20]
     python morse.py contacts --xtask ../../target/debug/xtask [--snr 20]
+    python morse.py repeats --xtask ../../target/debug/xtask [--snr 20]
 
 `recordings` reads audio files with known texts: lines of `name|text|...`, the files beside them. `curves` has ebook2cw key
 texts, which are none of ours, adds white noise, and shows errors against the ratio of signal to noise (carrier to noise in
 500 Hz) and against speed. `conditions` sends the same through what sox does to audio: codecs, filters, gain control, fading,
 echoes, other stations. `spacing` sends characters fast and far apart (Farnsworth). `contacts` are two stations that answer each
-other.
+other. `repeats` has words with characters that come several times in a row.
 
-The error rate is that of characters, without spaces, for programs differ in where they put those; `spacing` and `contacts` also
-give that of words. Needs numpy and soundfile,
-for a picture matplotlib; the readers that are installed of multimon-ng and morse2ascii; sox; and for curves ebook2cw.
+The error rate is that of characters, without spaces, for programs differ in where they put those; `spacing`, `contacts` and
+`repeats` also give that of words. Needs numpy and soundfile, for a picture matplotlib; the readers that are installed of
+multimon-ng and morse2ascii; sox; and for what is keyed ebook2cw.
 """
 
 import argparse
@@ -159,6 +160,10 @@ def noisy(audio, snr_db, noise):
     return (0.3 * audio / np.abs(audio).max()).astype(np.float32)
 
 
+# Words with characters that come several times in a row, and their speeds.
+REPEATED = "IC7300 FT1000 TS5000 IC7700 FT8800 TS2000 3000 1000 100W DL0OOO OH22X W11XX HH2HH SM5SSS 5NN 599 000 599001 " \
+    "WILL ALL FEEL STILL HELLO COFFEE GOOD BOOK NEED FREE FULL SPEED BESSIE ISSUE MMM".split()
+REPEATED_WPM = [16, 20, 24, 28, 36]
 # Words per minute of the characters and of the text.
 SPACED = [(18, 5), (18, 8), (18, 10), (18, 13), (13, 5), (20, 10), (25, 12), (25, 18), (20, 20)]
 # Pitch of the second station, and its level in decibels, beside the first.
@@ -199,6 +204,19 @@ def contacts(options):
                 texts.append(text.upper())
             clips.append((f"s{seed}", noisy(np.concatenate(parts), options.snr, np.random.default_rng(seed)), " ".join(texts)))
         print(json.dumps({"offset_hz": offset, "level_db": level, "snr_db": options.snr, **both_rates(clips, options)}), flush=True)
+
+
+def repeats(options):
+    for wpm in REPEATED_WPM:
+        clips = []
+        for seed in range(options.clips):
+            chance = random.Random(seed)
+            digits = ["".join(chance.choices("0123456789", k=2)) + chance.choice("0123456789") * chance.choice([2, 3]) for _ in range(3)]
+            text = " ".join(chance.sample(REPEATED + digits, 8))
+            with tempfile.TemporaryDirectory() as folder:
+                audio = keyed(text, wpm, chance.randint(450, 900), folder)
+            clips.append((f"s{seed}", noisy(audio, options.snr, np.random.default_rng(seed)), text))
+        print(json.dumps({"wpm": wpm, "snr_db": options.snr, **both_rates(clips, options)}), flush=True)
 
 
 def both_rates(clips, options):
@@ -323,16 +341,16 @@ def draw(against, picture):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["recordings", "curves", "conditions", "spacing", "contacts"])
+    parser.add_argument("what", choices=["recordings", "curves", "conditions", "spacing", "contacts", "repeats"])
     parser.add_argument("--metadata")
     parser.add_argument("--xtask", help="the command line's program")
     parser.add_argument("--model", help="a model other than the bundled reader")
     parser.add_argument("--envelope", help="a script that reads WAV files as an envelope decoder")
     parser.add_argument("--clips", type=int, default=24, help="of each point of a curve")
-    parser.add_argument("--snr", type=float, default=20, help="of `spacing` and `contacts`, in dB")
+    parser.add_argument("--snr", type=float, default=20, help="of `spacing`, `contacts` and `repeats`, in dB")
     parser.add_argument("--picture")
     options = parser.parse_args()
-    commands = [recordings, curves, conditions, spacing, contacts]
+    commands = [recordings, curves, conditions, spacing, contacts, repeats]
     {command.__name__: command for command in commands}[options.what](options)
 
 

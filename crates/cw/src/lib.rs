@@ -41,6 +41,7 @@ pub mod morse;
 mod narrow;
 pub mod radio;
 mod reader;
+mod repeats;
 mod skimmer;
 mod source;
 mod spacing;

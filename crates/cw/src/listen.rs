@@ -60,6 +60,8 @@ fn signal(audio: &[f32]) -> Option<Signal> {
 
 /// Share of the variance of an envelope from which on the speed of a tone is certain.
 const CERTAIN: f64 = 0.7;
+/// Length of a mark in dits above which it is a dah.
+const DAH: f64 = 2.0;
 /// Minimum signal-to-noise ratio of a tone that a model may read, in dB.
 const FAINTEST_DB: f64 = -8.0;
 
@@ -67,6 +69,41 @@ const FAINTEST_DB: f64 = -8.0;
 pub(super) fn certain_signal(audio: &[f32]) -> Option<Signal> {
     let (pitch_hz, envelope, keying) = strongest(audio)?;
     Signal::of(&envelope, &keying, pitch_hz).filter(|_| keying.clear >= CERTAIN)
+}
+
+/// A character by its marks.
+pub(super) struct Heard {
+    /// `.` for a dit and `-` for a dah.
+    pub code: String,
+    /// Whether a word ends after it.
+    pub ends_word: bool,
+}
+
+/// Returns the characters of the strongest tone; none unless it is certainly keyed. Of a character that goes on beyond either end, only
+/// the marks before that are heard.
+pub(super) fn heard(audio: &[f32]) -> Vec<Heard> {
+    let certain = strongest(audio).filter(|(_, _, keying)| keying.clear >= CERTAIN);
+    let signal = certain.as_ref().and_then(|(pitch_hz, envelope, keying)| Signal::of(envelope, keying, *pitch_hz));
+    let (Some((_, envelope, keying)), Some(Signal { tone, marks, .. })) = (&certain, signal) else { return Vec::new() };
+    let dits = |samples: usize| samples as f64 * tone.wpm / (1.2 * RATE);
+    let edge = envelope.edge() * HOP;
+    let mut heard: Vec<Heard> = Vec::new();
+    let mut end = None;
+    // The edge of a mark that is cut off would be a dit.
+    for mark in marks.into_iter().filter(|mark| mark.start > edge && mark.end + edge < audio.len()) {
+        let gap = end.map(|end| mark.start - end);
+        if gap.is_none_or(|gap| dits(gap) > CHARACTER_GAP) {
+            if let (Some(last), Some(gap)) = (heard.last_mut(), gap) {
+                last.ends_word = keying.is_between_words(gap / HOP);
+            }
+            heard.push(Heard { code: String::new(), ends_word: false });
+        }
+        if let Some(last) = heard.last_mut() {
+            last.code.push(if dits(mark.len()) > DAH { '-' } else { '.' });
+        }
+        end = Some(mark.end);
+    }
+    heard
 }
 
 /// Returns the strongest tone, if it may be keyed.
@@ -220,6 +257,27 @@ mod tests {
         let end = clip.marks.last().map_or(0.0, |mark| mark.end) + 0.3;
         clip.audio.truncate((end * 16_000.0) as usize);
         clip
+    }
+
+    #[test]
+    fn characters_are_heard_by_their_marks() {
+        for (wpm, snr_db) in [(15.0, 25.0), (22.0, 10.0), (40.0, 15.0)] {
+            let clip = sent("RIG IC7300 ES TS5000 EEE", wpm, 650.0, snr_db);
+            let spelled = |audio: &[f32]| -> String {
+                let spell = |heard: Heard| {
+                    let space = if heard.ends_word { " " } else { "" };
+                    crate::morse::spelling(&heard.code).unwrap_or_default() + space
+                };
+                heard(audio).into_iter().map(spell).collect()
+            };
+            assert_eq!(spelled(&clip.audio), "RIG IC7300 ES TS5000 EEE", "{wpm}");
+            // Where audio ends with the key down, the part of the mark is none.
+            let last = clip.marks.last().expect("a mark");
+            let cut = ((last.start + (last.end - last.start) / 2.0) * 16_000.0) as usize;
+            assert_eq!(spelled(&clip.audio[..cut]).trim(), "RIG IC7300 ES TS5000 EE", "{wpm}");
+        }
+        assert!(heard(&sent("CQ CQ DE W1AW", 25.0, 650.0, -6.0).audio).is_empty());
+        assert!(heard(&[]).is_empty());
     }
 
     const LONG: &str = "NOW IS THE TIME FOR ALL GOOD MEN TO COME TO THE AID OF THE PARTY AND OF THEIR COUNTRY";

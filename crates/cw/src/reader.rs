@@ -3,7 +3,7 @@
 use super::envelope::Signal;
 use super::listen::{self, KeyedTone};
 use super::spacing::Spacing;
-use super::{morse, narrow};
+use super::{morse, narrow, repeats};
 use std::ops::Range;
 use undertone_data::reader::{Piece, Reader};
 
@@ -82,6 +82,10 @@ impl Reader for MorseReader {
             return None;
         }
         listen::last_gap(piece).map(|gap| gap.samples.end)
+    }
+
+    fn missing(&self, text: &str, piece: &[f32]) -> Vec<usize> {
+        repeats::missing(text, &listen::heard(piece))
     }
 
     /// The main sources of confusion are other stations beside the tone, and noise.

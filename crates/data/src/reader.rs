@@ -49,6 +49,12 @@ pub trait Reader: Send + Sync {
         None
     }
 
+    /// Returns for each character of what a model wrote of a piece how many more of it were sent in a row than it has: models miscount
+    /// what is repeated. Characters at the end may be left out of the answer.
+    fn missing(&self, _text: &str, _piece: &[f32]) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Returns the number of samples up to which every character is complete, whatever follows, at most those of the first piece;
     /// `None` if none is.
     fn complete(&self, audio: &[f32], window: usize) -> Option<usize>;

@@ -37,6 +37,7 @@ mod prompt;
 mod prompt_parts;
 mod reading;
 mod recordings;
+mod repeats;
 mod sequential;
 #[cfg(test)]
 mod tests;

@@ -292,6 +292,7 @@ impl Transcriber {
         let mut decoded = self.decode(&states, prompts, None);
         for ((decoded, piece), prompt) in decoded.iter_mut().zip(pieces).zip(prompts) {
             self.read_signal_alone(decoded, &piece.audio, prompt);
+            self.count_repeats(decoded, &piece.audio);
         }
         let words =
             if self.options.words { self.words(pieces, states, prompts, languages, &decoded) } else { Vec::new() };
