@@ -26,7 +26,7 @@ pub enum RecordsError {
         reason: String,
     },
     /// The extension belongs to no format.
-    #[error("{}: the extension tells no format; give it under `format`: jsonl, json, csv, tsv, conll, text or parquet", path.display())]
+    #[error("{}: the extension tells no format; give it under `format`: jsonl, json, csv, tsv, conll, text or parquet, or for speech tar, audio or transcripts (lines of a name and its text)", path.display())]
     Format {
         /// The file.
         path: PathBuf,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Number, Value};
 
 use super::row::{Content, Row};
+use super::warnings::warn_once;
 use super::{Column, Origin, Place, RecordsConfig, RecordsError, Share};
 
 /// Fields of a task, and the configuration that maps them to columns.
@@ -325,7 +326,8 @@ fn text(value: &Value) -> Option<String> {
 
 /// Returns the index of a label or tag in a set. It is given by name or, if no name is a number itself, by its index.
 /// If a name is a number, an index and a name cannot be told apart. A number in a column whose classes have names in the
-/// file (`classes`) is that name, if the set has some of these names, in whatever order.
+/// file (`classes`) is that name, if the set has some of these names, in whatever order. Names that differ in upper and lower case alone
+/// are the same, unless the set has both.
 pub(super) fn index_of(
     set: &[String],
     classes: Option<&[String]>,
@@ -333,7 +335,14 @@ pub(super) fn index_of(
     kind: &'static str,
     origin: impl Fn() -> Origin,
 ) -> Result<Option<usize>, RecordsError> {
-    let classes = classes.filter(|names| names.iter().any(|name| set.contains(name)));
+    let classes = match classes.map(|names| (names, names.iter().any(|name| place_of(set, name).is_some()))) {
+        Some((names, true)) => Some(names),
+        Some((names, false)) if value.is_number() => {
+            warn_of_places(names, set, kind);
+            None
+        }
+        _ => None,
+    };
     let name = match value {
         Value::String(name) => name.trim().to_owned(),
         Value::Number(number) => class_name(classes, number).map_or_else(|| number.to_string(), str::to_owned),
@@ -341,10 +350,10 @@ pub(super) fn index_of(
         _ => return Ok(None),
     };
     // A column of whole numbers with a gap is one of floats for pandas, which writes 1 as 1.0.
-    let whole = name.strip_suffix(".0").filter(|whole| !set.contains(&name) && whole.parse::<i64>().is_ok());
+    let named = |name: &str| place_of(set, name);
+    let whole = name.strip_suffix(".0").filter(|whole| named(&name).is_none() && whole.parse::<i64>().is_ok());
     let given = name.clone();
     let name = whole.map_or(name.clone(), str::to_owned);
-    let named = |name: &str| set.iter().position(|known| known == name);
     let numbers = set.iter().any(|known| is_number(known));
     let place = || match value {
         Value::Bool(truth) => Some(usize::from(*truth)),
@@ -364,6 +373,28 @@ pub(super) fn index_of(
         set: set.join(", "),
         hint: if numbers { NAMES_ALONE } else { NAMES_OR_PLACES },
     })
+}
+
+/// Returns the place of a name in a set.
+fn place_of(set: &[String], name: &str) -> Option<usize> {
+    let exact = set.iter().position(|known| known == name);
+    exact.or_else(|| {
+        let mut same = set.iter().enumerate().filter(|(_, known)| known.eq_ignore_ascii_case(name));
+        same.next().map(|(place, _)| place).filter(|_| same.next().is_none())
+    })
+}
+
+/// Warns of numbers that are places in a set although the file has names for them, none of which the set has.
+fn warn_of_places(names: &[String], set: &[String], kind: &str) {
+    if names.iter().enumerate().all(|(place, name)| *name == place.to_string()) {
+        return;
+    }
+    let renamed: Vec<String> = names.iter().zip(set).map(|(name, own)| format!("`{name}` becomes `{own}`")).collect();
+    warn_once(format!(
+        "the file has names for its numbers of {kind}s, none of which the configuration has, so that they are places in its list: {}. If \
+         that is wrong, give the names of the file",
+        renamed.join(", ")
+    ));
 }
 
 /// Returns the name of a class by its number.

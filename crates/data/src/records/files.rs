@@ -1,7 +1,8 @@
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -11,10 +12,8 @@ use super::json::{self, Noted};
 use super::lines::{Rows, is_blank, lines, open, read_error};
 use super::row::{Content, Row};
 use super::starts::Starts;
+use super::warnings::warn_once;
 use super::{Format, Origin, RecordsError, parquet, squad};
-
-/// Warnings of records that are left out, each of which is given once.
-static NAMED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl TaskFields<'_> {
     /// Returns the records of the configured part, up to the limit, each made by `record`; at least one.
@@ -34,13 +33,8 @@ impl TaskFields<'_> {
             if left_out as f64 > share * of as f64 {
                 return Err(RecordsError::TooManyBad { path, left_out, of, first: Box::new(first) });
             }
-            let text = format!("{path}: {left_out} of {of} records are left out, the first because {first}");
             // Records are read for their texts and for their features.
-            let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-            if !named.contains(&text) {
-                tracing::warn!("{text}");
-                named.push(text);
-            }
+            warn_once(format!("{path}: {left_out} of {of} records are left out, the first because {first}"));
         }
         Ok(records.into_iter().flatten().collect())
     }
@@ -60,11 +54,14 @@ pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> R
     match (format, &config.target_path) {
         (Format::Csv, _) if !task.aliases.is_empty() && has_pipes(task, &path)? => pipes(task, path),
         (Format::Json, _) if config.format == Format::Auto && is_jsonl(task, &path)? => jsonl(path),
+        (Format::Jsonl, _) if config.format == Format::Auto && is_array(&path)? => json(path),
         (Format::Jsonl, _) => jsonl(path),
         (Format::Json, _) => json(path),
-        (Format::Csv, _) if has_semicolons(task, &path)? => table(task, path, b';'),
-        (Format::Csv, _) => table(task, path, b','),
-        (Format::Tsv, _) => table(task, path, b'\t'),
+        (Format::Csv, _) => {
+            let separator = separator(task, &path)?;
+            table(task, path, separator, true)
+        }
+        (Format::Tsv, _) => table(task, path, b'\t', false),
         (Format::Conll, _) => conll(path),
         (Format::Parquet, _) => parquet::rows(path, None),
         (Format::Tar | Format::Audio | Format::Transcripts, _) => {
@@ -84,6 +81,17 @@ fn is_jsonl(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
     let row = Row::new(Origin::line(path, number), Content::Fields(fields));
     let is_record = || task.required.iter().all(|field| row.get(&task.column(&row, field)).is_some());
     Ok(lines.next().is_some() || is_record())
+}
+
+/// Returns whether a file begins an array of objects: it has the extension of one object per line, and is none.
+fn is_array(path: &Arc<Path>) -> Result<bool, RecordsError> {
+    let mut lines = lines(path)?.filter(|line| !is_blank(line));
+    let Some((_, first)) = lines.next().transpose()? else { return Ok(false) };
+    Ok(match first.trim().strip_prefix('[').map(str::trim_start) {
+        Some("") => lines.next().transpose()?.is_some_and(|(_, next)| next.trim_start().starts_with('{')),
+        Some(rest) => rest.starts_with('{'),
+        None => false,
+    })
 }
 
 fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {
@@ -172,7 +180,7 @@ fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
 /// never closed.
 const END: &str = "\0 end of table \0";
 
-fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, RecordsError> {
+fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8, quoting: bool) -> Result<Rows, RecordsError> {
     let end = std::io::Cursor::new(format!("\n{END}\n"));
     let (bytes, mut starts) = Starts::of(BufReader::new(open(&path)?).chain(end));
     let mut records = csv::ReaderBuilder::new()
@@ -180,8 +188,7 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
         .has_headers(false)
         // The number of cells is checked here, because the last line has only one.
         .flexible(true)
-        // In files separated by tabs, quotes belong to the text.
-        .quoting(delimiter != b'\t')
+        .quoting(quoting)
         .from_reader(bytes)
         .into_records();
     let Some(first) = records.next() else { return Ok(Box::new(std::iter::empty())) };
@@ -213,27 +220,42 @@ fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8) -> Result<Rows, Reco
         }
         let reason = if record.len() != width {
             let cells = record.len();
-            let way_out = match delimiter {
-                b'\t' => "in files separated by tabs quotes belong to the text, so that no cell can hold a tab or a line break: save it as CSV",
-                _ => "quote text that holds the separator",
+            let way_out = match quoting {
+                false => "in files separated by tabs quotes belong to the text, so that no cell can hold a tab or a line break: save it as CSV",
+                true => "quote text that holds the separator",
             };
             format!("has {cells} cells where the first row has {width}; {way_out}")
         } else {
-            let cells = record.iter().map(Value::from).collect();
+            let cells = record.iter().map(|cell| if quoting { cell.into() } else { unquoted(cell) });
+            let cells = cells.map(Value::from).collect();
             return Some(Ok(Row::new(origin, Content::Cells { header: header.clone(), cells })));
         };
         Some(Err(RecordsError::Malformed { origin, reason }))
     })))
 }
 
-/// Returns whether a CSV file is separated by semicolons, as Excel writes it where the comma is the decimal separator.
-/// Then its first line has the names of columns between semicolons, or no comma where a task needs several columns.
-fn has_semicolons(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
-    let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(false) };
+/// Returns the text of a cell between tabs. Quotes belong to it, but for those that a program for CSV wrote: it puts a text
+/// that has quotes between quotes, and doubles each within (pandas, Common Voice before version 5).
+fn unquoted(cell: &str) -> Cow<'_, str> {
+    let Some(inner) = cell.strip_prefix('"').and_then(|cell| cell.strip_suffix('"')) else { return cell.into() };
+    let pairs = inner.matches("\"\"").count();
+    if pairs > 0 && inner.matches('"').count() == 2 * pairs { inner.replace("\"\"", "\"").into() } else { cell.into() }
+}
+
+/// Returns what separates the cells of a CSV file: commas, semicolons, as Excel writes it where the comma is the decimal separator, or
+/// tabs. For the latter two its first line has the names of columns between them, or no comma where a task needs several columns.
+fn separator(task: &TaskFields, path: &Arc<Path>) -> Result<u8, RecordsError> {
+    let Some((_, first)) = lines(path)?.find(|line| !is_blank(line)).transpose()? else { return Ok(b',') };
     let between = |separator| first.split(separator).map(|cell| cell.trim().trim_matches('"')).collect::<Vec<_>>();
     let named = |separator| task.has_names(&between(separator));
     let one_cell = !first.contains(',') && task.required.len() > 1;
-    Ok(first.contains(';') && !named(',') && (named(';') || one_cell))
+    let is_between = |separator| first.contains(separator) && (named(separator) || one_cell);
+    Ok(match () {
+        () if named(',') => b',',
+        () if is_between(';') => b';',
+        () if is_between('\t') => b'\t',
+        () => b',',
+    })
 }
 
 /// Returns whether a CSV file is separated by pipes: its first line contains some, and is no header separated by

@@ -4,10 +4,9 @@
 //! |---|---|
 //! | `jsonl` | one JSON object per line; blank lines are skipped |
 //! | `json` | one array of objects, alone or as the only array in an object; SQuAD's own layout, a record for each question |
-//! | `csv`, `tsv` | cells with or without a header row, in CSV between commas or semicolons; quotes are special in CSV
-//! only |
-//! | `conll` | a word and its tag per line, separated by a tab; blank lines between sentences; `-DOCSTART-` is skipped
-//! |
+//! | `csv` | cells between commas or semicolons, with or without a header row |
+//! | `tsv` | cells between tabs; quotes are text, but for a cell in quotes that has its own doubled |
+//! | `conll` | a word and its tag per line, with a tab between; blank lines between sentences; no `-DOCSTART-` |
 //! | `text` | two plain files: line n of the first belongs to line n of the second |
 //! | `parquet` | as published on Hugging Face, with nested lists and structs |
 //!
@@ -61,6 +60,7 @@ mod starts;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 pub use classify::ClassifyRecord;
 pub use column::Column;

@@ -61,8 +61,21 @@ fn class_names(metadata: &FileMetaData) -> ClassNames {
 /// Runs the format's reader. It may panic on damaged files, which becomes an error, too.
 pub(crate) fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RecordsError> {
     match guarded::guarded(read) {
-        Ok(result) => result.map_err(|error| read_error(path, error)),
+        Ok(result) => result.map_err(|error| read_error(path, explained(&error))),
         Err(_) => Err(read_error(path, "its pages are damaged; make the file anew")),
+    }
+}
+
+/// Returns the reason of an error, with the way out where the format's reader lacks a compression.
+fn explained(error: &ParquetError) -> String {
+    let text = error.to_string();
+    match text.rsplit_once("Disabled feature at compile time: ") {
+        Some((_, compression)) => {
+            format!(
+                "it is compressed by {compression}, which is not read: write it with Snappy, Zstandard, LZ4 or gzip"
+            )
+        }
+        None => text,
     }
 }
 

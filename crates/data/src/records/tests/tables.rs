@@ -89,9 +89,57 @@ fn semicolons_separate_where_commas_do_not() {
     };
     assert_eq!(texts("Text;Label\r\n\"1,5; or so\";1\r\nplain;0\r\n"), ["1,5; or so", "plain"]);
     assert_eq!(texts("a;0\nb, c;1\n"), ["a", "b, c"]);
+    // Tabs do as well, with quotes as in CSV.
+    assert_eq!(texts("Text\tLabel\n\"a\tb\"\t1\nplain, so\t0\n"), ["a\tb", "plain, so"]);
+    assert_eq!(texts("a\t0\n"), ["a"]);
     // Commas take precedence as separators.
     assert_eq!(texts("text,label\na;b,0\n"), ["a;b"]);
     assert_eq!(texts("a;b,0\n"), ["a;b"]);
     let headed = RecordsConfig { header: Some(true), ..folder.file("b.csv", "text;label\na;0\n") };
     assert_eq!(read(&headed).unwrap()[0], ("a".to_owned(), Place::Line(2)));
+}
+
+#[test]
+fn quotes_between_tabs_are_text_but_for_those_of_a_program_for_csv() {
+    let folder = Folder::new();
+    let text = |cell: &str| -> String {
+        read(&folder.file("a.tsv", format!("text\tlabel\n{cell}\t0\n"))).expect("a table").remove(0).0
+    };
+    // What pandas' `to_csv(sep="\t")` and the lists of Common Voice before version 5 have.
+    assert_eq!(text(r#""She said ""no"" to me.""#), r#"She said "no" to me."#);
+    assert_eq!(text(r#""""Quoted.""""#), r#""Quoted.""#);
+    // What later ones have.
+    for raw in [r#""No," she said, "not now.""#, r#""All of it.""#, r#"5" of ""rain"""#, r#"""#, r#""""#, r#""a"b"c""#]
+    {
+        assert_eq!(text(raw), raw);
+    }
+}
+
+#[test]
+fn labels_in_upper_and_lower_case_are_the_same_unless_both_are_given() {
+    let folder = Folder::new();
+    let config = folder.file("a.csv", "text,label\na,Positive\nb,NEGATIVE\nc,1\n");
+    assert_eq!(classes(&config), counted([("a", 1), ("b", 0), ("c", 1)]));
+    let index = |set: &[&str], classes: Option<&[&str]>, value: serde_json::Value| {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let classes = classes.map(owned);
+        let origin = || Origin::line(&std::sync::Arc::from(std::path::Path::new("a")), 1);
+        super::super::fields::index_of(&owned(set), classes.as_deref(), &value, "label", origin).ok().flatten()
+    };
+    assert_eq!(index(&["o", "O"], None, "O".into()), Some(1));
+    assert_eq!(index(&["ok", "OK"], None, "Ok".into()), None);
+    // Numbers of a column whose classes have names in the file.
+    let names: &[&str] = &["positive", "negative", "neutral"];
+    assert_eq!(index(&["Negative", "Neutral", "Positive"], Some(names), 0.into()), Some(2));
+    assert_eq!(index(&["bad", "so-so", "good"], Some(names), 0.into()), Some(0), "with a warning");
+}
+
+#[test]
+fn an_array_with_the_extension_of_lines_is_read() {
+    let folder = Folder::new();
+    let expected = counted([("a", 1), ("b", 0)]);
+    let array = "[\n {\"text\": \"a\", \"label\": 1},\n {\"text\": \"b\", \"label\": 0}\n]\n";
+    assert_eq!(classes(&folder.file("a.jsonl", array)), expected);
+    assert_eq!(classes(&folder.file("b.jsonl", array.replace('\n', ""))), expected);
+    assert_eq!(classes(&folder.file("c.jsonl", "[\"a\", 1]\n[\"b\", 0]\n")), expected);
 }
