@@ -5,7 +5,8 @@ use crate::decoded::Decoded;
 use crate::transcriber::{Transcriber, frames};
 use crate::transcript::{DetectedLanguage, Segment, Transcript, Word};
 use crate::words::{WindowText, timed_words};
-use burn::tensor::Tensor;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor, TensorData};
 use std::ops::Range;
 use undertone_data::audio::SAMPLE_RATE;
 use undertone_data::features::HOP;
@@ -185,13 +186,9 @@ impl Transcriber {
         let times = self.whisper.tokenizer.times();
         let is_text = |index: &usize| !times.contains(&decoded.generated.tokens[*index]);
         let kept: Vec<usize> = parts.iter().flat_map(|part| part.tokens.clone().filter(is_text)).collect();
-        let text = WindowText {
-            prompt,
-            tokens: kept.iter().map(|index| decoded.generated.tokens[*index]).collect(),
-            log_probs: kept.iter().map(|index| decoded.generated.log_probs[*index]).collect(),
-            frames: frames(length),
-            language,
-        };
+        let tokens: Vec<u32> = kept.iter().map(|index| decoded.generated.tokens[*index]).collect();
+        let log_probs = self.log_probs_as_text(states.clone(), prompt, &tokens);
+        let text = WindowText { prompt, tokens, log_probs, frames: frames(length), language };
         let mut words = timed_words(&self.whisper, states, &[text]).pop().unwrap_or_default().into_iter().peekable();
         let mut pause_from = last_word_end;
         for (segment, part) in segments.iter_mut().zip(parts) {
@@ -209,6 +206,29 @@ impl Transcriber {
             pause_from = placed.last().map_or(pause_from, |word| word.end);
             segment.words = placed;
         }
+    }
+}
+
+impl Transcriber {
+    /// Returns the log probability of each of a window's tokens among those of texts, where nothing but the text follows the prompt, as in
+    /// openai-whisper. As they were decoded, times were as likely before many of them.
+    fn log_probs_as_text(&self, states: Tensor<3>, prompt: &[u32], tokens: &[u32]) -> Vec<f32> {
+        let (decoder, end) = (&self.whisper.model.decoder, self.whisper.tokenizer.end());
+        let sequence: Vec<i64> = prompt.iter().chain(tokens).map(|token| i64::from(*token)).collect();
+        let length = sequence.len().min(self.whisper.config.max_target_positions);
+        let known = length.saturating_sub(prompt.len());
+        if known == 0 {
+            return vec![0.0; tokens.len()];
+        }
+        let ids = TensorData::new::<i64, _>(sequence[..length].to_vec(), [1, length]);
+        let ids = Tensor::<2, Int>::from_data(ids, &states.device());
+        let read = decoder.forward_all(ids, decoder.cache(states, None)).narrow(1, prompt.len() - 1, known);
+        let logits: Tensor<2> = decoder.logits(read).squeeze_dim(0);
+        // Words that somebody has added to the vocabulary come after the end.
+        let vocabulary = if tokens.iter().all(|token| *token < end) { end as usize } else { logits.dims()[1] };
+        let log_probs = undertone_ops::read(log_softmax(logits.narrow(1, 0, vocabulary), 1));
+        let own = log_probs.chunks_exact(vocabulary).zip(tokens).map(|(row, token)| row[*token as usize]);
+        own.chain(std::iter::repeat(0.0)).take(tokens.len()).collect()
     }
 }
 

@@ -34,6 +34,8 @@ enum Source<R> {
 struct Coming<R> {
     bytes: Take<Chain<Cursor<Vec<u8>>, R>>,
     format: Format,
+    /// Whether the header tells how long the stream is.
+    has_length: bool,
     /// Number of frames read so far.
     frames: u64,
     /// Scaling of samples that are floats.
@@ -93,10 +95,11 @@ impl<R: Read> LiveAudio<R> {
 impl<R: Read> Coming<R> {
     /// `length` is the number of bytes of the samples, if the header has it.
     fn new(bytes: Chain<Cursor<Vec<u8>>, R>, format: Format, length: Option<u64>) -> Result<Self, AudioError> {
+        let has_length = length.is_some();
         let bytes = bytes.take(length.unwrap_or(u64::MAX));
         let resampling = Some(Resampling::begin(format.rate).map_err(refused)?);
         let full_scale = format.sample.is_float().then(|| FullScale::new(&path(), format.rate));
-        Ok(Self { bytes, format, frames: 0, full_scale, resampling })
+        Ok(Self { bytes, format, has_length, frames: 0, full_scale, resampling })
     }
 
     fn next(&mut self, most: usize) -> Result<Vec<f32>, AudioError> {
@@ -110,6 +113,11 @@ impl<R: Read> Coming<R> {
             let samples = self.scaled(self.format.mixed(&bytes), ended)?;
             resampling.push(&samples).map_err(refused)?;
             if ended {
+                if let Some(missing) = self.missing_s() {
+                    tracing::warn!(
+                        "the stream ends {missing:.2} s before the end that its header tells: it was cut short"
+                    );
+                }
                 return resampling.finish().map_err(refused);
             }
             let ready = resampling.drain();
@@ -119,6 +127,12 @@ impl<R: Read> Coming<R> {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Returns how much earlier a stream has ended than its header tells, in seconds; `None` if it has not.
+    fn missing_s(&self) -> Option<f64> {
+        let missing = self.bytes.limit() / self.format.frame() as u64;
+        (self.has_length && missing > 0).then(|| missing as f64 / f64::from(self.format.rate))
     }
 
     /// Returns samples at full scale, as far as that is known.
@@ -209,6 +223,25 @@ mod tests {
         bytes[data + 4..data + 8].fill(0);
         let mut live = LiveAudio::new(Slow(&bytes), None).expect("audio");
         assert_eq!(live.next(10).expect("samples"), [0.5, -0.125]);
+    }
+
+    #[test]
+    fn a_stream_that_is_cut_short_is_told_from_a_whole_one() {
+        let whole = wav(2, 16_000, 16, &[8192; 64_000]);
+        let missing = |bytes: &[u8]| {
+            let mut live = LiveAudio::new(bytes, None).expect("audio");
+            while !live.next(1000).expect("samples").is_empty() {}
+            match live.0 {
+                Source::Coming(coming) => coming.missing_s(),
+                Source::Whole(_) => None,
+            }
+        };
+        assert_eq!(missing(&whole), None);
+        assert_eq!(missing(&whole[..whole.len() - 64_000]), Some(1.0));
+        let mut endless = whole.clone();
+        let data = endless.windows(4).position(|four| four == b"data").expect("a chunk");
+        endless[data + 4..data + 8].fill(0xff);
+        assert_eq!(missing(&endless), None);
     }
 
     #[test]

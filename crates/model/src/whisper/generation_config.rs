@@ -88,10 +88,14 @@ impl GenerationConfig {
     pub fn ignored(&self) -> Vec<&'static str> {
         let is_set = |key: &&str| match self.raw.get(*key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
-            // A penalty of 1 is none.
-            Some(value) => value.as_f64() != Some(1.0),
+            // A penalty of 1 is none, and neither is a length of 0.
+            Some(value) => value.as_f64().is_none_or(|value| value != 0.0 && value != 1.0),
         };
-        ["repetition_penalty", "do_sample", "bad_words_ids", "sequence_bias"].into_iter().filter(is_set).collect()
+        let of_transformers = [
+            "repetition_penalty", "do_sample", "bad_words_ids", "sequence_bias", "min_length", "min_new_tokens",
+            "exponential_decay_length_penalty", "return_timestamps",
+        ];
+        of_transformers.into_iter().filter(is_set).collect()
     }
 
     /// Returns the attention heads that follow the audio, as layer and head, if the file has them.
@@ -205,7 +209,10 @@ mod tests {
         assert_eq!(read(r#"{"max_new_tokens": 8, "max_length": 448, "is_multilingual": true}"#).max_length, Some(12));
         assert_eq!(read(r#"{"max_new_tokens": null, "max_length": 448}"#).max_length, Some(448));
         assert_eq!(read(r#"{"repetition_penalty": 1.5, "do_sample": false}"#).ignored(), ["repetition_penalty"]);
-        assert!(read(r#"{"repetition_penalty": 1, "bad_words_ids": null}"#).ignored().is_empty());
+        assert!(read(r#"{"repetition_penalty": 1, "bad_words_ids": null, "min_length": 0}"#).ignored().is_empty());
+        let others =
+            r#"{"min_new_tokens": 5, "exponential_decay_length_penalty": [3, 1.5], "return_timestamps": true}"#;
+        assert_eq!(read(others).ignored().len(), 3);
         let mut changed = read(r#"{"max_new_tokens": 8, "is_multilingual": true}"#);
         changed.max_length = Some(100);
         assert_eq!(GenerationConfig::from_json(changed.to_json()).max_length, Some(100), "that of the changed model");
