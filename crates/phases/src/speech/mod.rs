@@ -26,7 +26,7 @@ use crate::backbone::SpeechBackbone;
 use crate::{Experiment, Interrupt, LongAudio, Pad, SourceConfig};
 use align::Aligner;
 use error::too_long;
-use recordings::{Recordings, Treatment, leave_out};
+use recordings::{Recordings, Treatment, check_effect, leave_out};
 use std::ops::Range;
 use std::sync::Arc;
 use synthesised::Synthesised;
@@ -139,9 +139,10 @@ impl SpeechDataset {
             let recordings = Recordings::new(clips, &tokens, treatment.clone(), aligner.as_ref(), seed)?;
             Ok(Part::Recordings(Box::new(recordings)))
         });
-        let parts = parts.collect::<Result<_, SpeechError>>()?;
+        let parts: Vec<Part> = parts.collect::<Result<_, SpeechError>>()?;
         let is_padded = Pad::Window == if training { data.pad } else { data.eval_pad };
         let dataset = Self { parts, tokens, window, is_padded, seed };
+        check_effect(&dataset.recordings().collect::<Vec<_>>(), &treatment)?;
         dataset.check_texts(training)?;
         Ok(dataset)
     }

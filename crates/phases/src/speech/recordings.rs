@@ -97,7 +97,7 @@ impl Recordings {
             _ => {}
         }
         if !pieces.is_empty() {
-            check_options(&pieces, tokens, &treatment)?;
+            check_options(tokens, &treatment)?;
             pieces = spelt(pieces, &clips, tokens, &treatment)?;
         }
         if pieces.is_empty() && !clips.is_empty() {
@@ -383,27 +383,31 @@ fn shared(
     (pieces, windows)
 }
 
-/// Refuses options that these recordings or this model do not support.
-fn check_options(pieces: &[Piece], tokens: &Tokens, treatment: &Treatment) -> Result<(), SpeechError> {
+/// Refuses options that the model does not support.
+fn check_options(tokens: &Tokens, treatment: &Treatment) -> Result<(), SpeechError> {
     let refused = |key, reason: &str| Err(SpeechError::Option { key, reason: reason.to_owned() });
-    if treatment.timestamps > 0.0 {
-        if !tokens.tell_times() {
-            return refused("timestamps", "the model's vocabulary has no times");
-        }
-        if pieces.iter().all(|piece| piece.timed.is_none()) {
-            return refused("timestamps", "no recording says when its text is spoken, by segments or by start and end");
-        }
+    if treatment.timestamps > 0.0 && !tokens.tell_times() {
+        return refused("timestamps", "the model's vocabulary has no times");
     }
-    if treatment.previous_text > 0.0 {
-        if !tokens.recall() {
-            return refused("previous_text", "the model's vocabulary has no token for what was said before");
-        }
-        if !pieces.iter().any(|piece| piece.follows) {
-            return refused(
-                "previous_text",
-                "no recording continues another, by segments or by start and end in one file",
-            );
-        }
+    if treatment.previous_text > 0.0 && !tokens.recall() {
+        return refused("previous_text", "the model's vocabulary has no token for what was said before");
+    }
+    Ok(())
+}
+
+/// Refuses options that have no effect on any of a split's recordings; of several sources one may be without.
+pub(super) fn check_effect(parts: &[&Recordings], treatment: &Treatment) -> Result<(), SpeechError> {
+    let refused = |key, reason: &str| Err(SpeechError::Option { key, reason: reason.to_owned() });
+    let none = |is: fn(&Piece) -> bool| !parts.iter().any(|part| part.pieces.iter().any(is));
+    if parts.iter().all(|part| part.pieces.is_empty()) {
+        return Ok(());
+    }
+    if treatment.timestamps > 0.0 && none(|piece| piece.timed.is_some()) {
+        return refused("timestamps", "no recording says when its text is spoken, by segments or by start and end");
+    }
+    if treatment.previous_text > 0.0 && none(|piece| piece.follows) {
+        let reason = "no recording continues another, by segments or by start and end in one file";
+        return refused("previous_text", reason);
     }
     Ok(())
 }

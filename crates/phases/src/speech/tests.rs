@@ -197,6 +197,10 @@ fn what_recordings_or_model_cannot_give_is_refused() {
         }
         let error = dataset(&experiment, &source).err().expect("refused").to_string();
         assert!(error.contains(&format!("`data.{key}`")), "{error}");
+        // Of several sources one has an effect.
+        let (_dir, timed) = recordings(&[("long.wav", 45)], &SEGMENTS.replace('\n', ""));
+        let mixed = SpeechDataset::new(&experiment, &[&source, &timed], &whisper().into(), true, 7);
+        assert_eq!(mixed.expect("some have times").len(), 3);
     }
 }
 
