@@ -162,6 +162,10 @@ fn assert_script_answers(place: &Place, python: &str, run: &str, inputs: &[&[&st
                 (Some(here), Some(there)) => (here - there).abs() < 1e-4,
                 (here, there) => here == there,
             };
+            assert_eq!(here["tags"], there["tags"], "{here} {there}");
+            for (label, score) in here["scores"].as_object().into_iter().flatten() {
+                assert!(near(score, &there["scores"][label]), "{here} {there}");
+            }
             assert!(near(&here["confidence"], &there["confidence"]), "{here} {there}");
             assert_eq!(here["none"], there["none"], "{here} {there}");
             assert!(near(&here["own_share"], &there["own_share"]), "{here} {there}");

@@ -15,7 +15,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::PoisonError;
 use tokio::sync::mpsc::Receiver;
@@ -79,7 +79,7 @@ pub async fn predict(Shared(state): Shared<State>, body: Body) -> Result<Json<Va
         };
         let predictor = predictor.lock().unwrap_or_else(PoisonError::into_inner);
         let context = asked.context.as_deref().filter(|context| !context.is_empty());
-        Ok(predictions(vec![predictor.text(&asked.text, context)?], tasks))
+        Ok(predictions(&[predictor.text(&asked.text, context)?], tasks))
     });
     let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the model failed on this text");
     Ok(Json(work.await.map_err(failed)??))
@@ -118,24 +118,12 @@ fn object(event: Event, text: &mut String) -> Value {
             json!({"event": "transcript", "transcript": transcript.to_json(&layout)})
         }
         Event::Predictions(answers, tasks) => {
-            json!({"event": "predictions", "predictions": predictions(answers, &tasks)})
+            json!({"event": "predictions", "predictions": predictions(&answers, &tasks)})
         }
         Event::Failed(error) => json!({"event": "failed", "message": error.message}),
     }
 }
 
-fn predictions(answers: Vec<Prediction>, tasks: &[String]) -> Value {
-    let object = |answer: Prediction| {
-        let mut object = json!({"start": answer.start, "task": answer.task, "text": answer.text});
-        if let Some(routed) = answer.routing {
-            let gates: Map<String, Value> =
-                tasks.iter().cloned().zip(routed.gates.into_iter().map(Value::from)).collect();
-            object["gates"] = gates.into();
-            object["confidence"] = routed.confidence.into();
-            object["own_share"] = routed.own_share.into();
-            object["none"] = routed.is_none.into();
-        }
-        object
-    };
-    answers.into_iter().map(object).collect()
+fn predictions(answers: &[Prediction], tasks: &[String]) -> Value {
+    answers.iter().map(|answer| answer.to_json(tasks)).collect()
 }

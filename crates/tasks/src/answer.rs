@@ -11,17 +11,29 @@ use undertone_metrics::ErrorRate;
 pub struct Answer {
     text: String,
     value: Option<Arc<dyn Any + Send + Sync>>,
+    probabilities: Vec<f32>,
 }
 
 impl Answer {
     /// Creates a text answer.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), value: None }
+        Self { text: text.into(), value: None, probabilities: Vec::new() }
     }
 
     /// Creates an answer from a value of the kind.
     pub fn value<T: Any + Send + Sync>(value: T) -> Self {
-        Self { text: String::new(), value: Some(Arc::new(value)) }
+        Self { text: String::new(), value: Some(Arc::new(value)), probabilities: Vec::new() }
+    }
+
+    /// Adds the probabilities of all possible answers, in the order of their kind.
+    #[must_use]
+    pub fn with_probabilities(self, probabilities: Vec<f32>) -> Self {
+        Self { probabilities, ..self }
+    }
+
+    /// Returns the probabilities of all possible answers, in the order of their kind; none if they are not known.
+    pub fn probabilities(&self) -> &[f32] {
+        &self.probabilities
     }
 
     /// Returns the value, if it is of this type.

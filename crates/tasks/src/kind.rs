@@ -7,6 +7,7 @@ use crate::{
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -203,6 +204,21 @@ pub trait TaskKind: KindConfig {
         let number = answer.get::<f32>().map(f32::to_string).or_else(|| answer.get::<i64>().map(i64::to_string));
         let text = number.or_else(|| answer.as_text().map(str::to_owned));
         Ok(text.ok_or_else(|| format!("an answer of `{}` is neither a text nor a number", self.name()))?)
+    }
+
+    /// Returns what there is of the head's answers to the samples of a user input beside the text, by its names in JSON: nothing by
+    /// default.
+    ///
+    /// # Errors
+    /// When the answers are not those of its head.
+    fn answer_details(
+        &self,
+        text: &UserInput,
+        samples: &[TextSample],
+        answers: &[Answer],
+    ) -> Result<Map<String, Value>, BoxError> {
+        let _ = (text, samples, answers);
+        Ok(Map::new())
     }
 }
 

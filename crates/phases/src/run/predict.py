@@ -468,8 +468,8 @@ def is_abbreviated(word):
 
 
 class TextTask:
-    """Head of a text task. Its methods are named as the kinds of head, and answer a text that may have a context.
-    `encode` is a function from tokens to states."""
+    """Head of a text task. Its methods are named as the kinds of head, and answer a text that may have a context, with what else
+    there is of the answer. `encode` is a function from tokens to states."""
 
     def __init__(self, encoder, name, weights, config, generation):
         self.encoder, self.name, self.config, self.generation = encoder, name, config, generation
@@ -483,11 +483,12 @@ class TextTask:
         return encoding
 
     def classify(self, text, context, encode):
-        """Label of a text."""
+        """Label of a text, and the probability of each."""
         states = encode(self.read(text, context, self.config.get("max_length", 128)))
         pooled = states.mean(1) if self.config.get("pooling") == "mean" else states[:, 0]
         logits = self.head.linear("out_proj", self.head.linear("dense", pooled).tanh())
-        return self.config["labels"][int(logits.argmax())]
+        labels = self.config["labels"]
+        return labels[int(logits.argmax())], {"scores": dict(zip(labels, logits[0].softmax(-1).tolist()))}
 
     def tag(self, text, _, encode):
         """Words that have a tag, with their tags. The tag of a word is that of its first token."""
@@ -497,7 +498,15 @@ class TextTask:
         tags = self.head.linear("classifier", encode(encoding))[0].argmax(-1).tolist()
         ids = encoding.word_ids
         firsts = {word: labels[tag] for last, word, tag in zip([None, *ids], ids, tags) if word not in (None, last)}
-        return " ".join(f"{words[word]} ({tag})" for word, tag in firsts.items() if tag != "O")
+        tags, end, starts = [], 0, []
+        for word in words:
+            starts.append(text.index(word, end))
+            end = starts[-1] + len(word)
+        for at, tag in firsts.items():
+            if tag != "O":
+                word, start = words[at], starts[at]
+                tags.append({"word": word, "tag": tag, "start": start, "end": start + len(word)})
+        return " ".join(f"{found['word']} ({found['tag']})" for found in tags), {"tags": tags}
 
     def span(self, question, context, encode):
         """Part of the context that answers a question. A long context is read in windows that overlap."""
@@ -519,7 +528,7 @@ class TextTask:
                     text = context[window.offsets[token][0] : window.offsets[last][1]].strip()
                     best = (score, text) if score > best[0] and text else best
         threshold = self.config.get("null_score_diff_threshold")
-        return "" if threshold is not None and no_answer - best[0] > threshold else best[1]
+        return "" if threshold is not None and no_answer - best[0] > threshold else best[1], {}
 
     def seq2seq(self, text, context, encode):
         """Text that the task's decoder writes. It reads the states and the words themselves."""
@@ -529,7 +538,7 @@ class TextTask:
         states = encode(encoding) + words[encoding.ids] * scale
         decoder = Decoder(self.head, words, self.config["layers"], self.config["heads"], states)
         rules = Rules(self.generation, decoder, [encoder.cls], encoder.sep, [encoder.pad, encoder.cls])
-        return encoder.tokenizer.decode(generate(decoder, rules)).strip()
+        return encoder.tokenizer.decode(generate(decoder, rules)).strip(), {}
 
 
 class Router(Network):
@@ -750,8 +759,8 @@ class Dynamo:
         if kind not in ("classify", "span", "tag", "seq2seq"):
             raise DynamoError(f"the head of task `{chosen}` is of type `{kind}`: use `undertone predict`")
         answer = getattr(TextTask(self.backbone, chosen, *self.heads[chosen]), kind)
-        said = answer(text, context, lambda encoding: self.encode(self.tapped(encoding)[0]))
-        return {"start": 0.0, "task": chosen, "text": said, **routed}
+        said, details = answer(text, context, lambda encoding: self.encode(self.tapped(encoding)[0]))
+        return {"start": 0.0, "task": chosen, "text": said, **details, **routed}
 
 
 def main():

@@ -13,6 +13,7 @@ use crate::backbone::{Architecture, SpeechBackbone};
 use crate::config::TaskConfig;
 use crate::{Experiment, RunError, SampleAudio, SpeechSample};
 use burn::tensor::Tensor;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -47,8 +48,27 @@ pub struct Prediction {
     pub task: String,
     /// Answer: a text, a label, a part of the context, or words with their tags.
     pub text: String,
+    /// What else there is of the answer, by its names in JSON ([`TaskKind::answer_details`](undertone_tasks::TaskKind::answer_details)).
+    pub details: Map<String, Value>,
     /// Decision of the router, if there is a router.
     pub routing: Option<Routed>,
+}
+
+impl Prediction {
+    /// Returns the prediction as an object of JSON, with the gates by the names of `tasks`.
+    pub fn to_json(&self, tasks: &[String]) -> Value {
+        let mut object = json!({"start": self.start, "task": self.task, "text": self.text});
+        for (name, value) in &self.details {
+            object[name] = value.clone();
+        }
+        if let Some(Routed { gates, confidence, own_share, is_none }) = &self.routing {
+            object["gates"] = tasks.iter().cloned().zip(gates.iter().map(|gate| Value::from(*gate))).collect();
+            object["confidence"] = (*confidence).into();
+            object["own_share"] = (*own_share).into();
+            object["none"] = (*is_none).into();
+        }
+        object
+    }
 }
 
 /// Decision of the router.
@@ -181,7 +201,8 @@ impl Predictor {
             answers.extend(self.answers(&self.tap(&mut batch)?, &decision, &batch)?);
         }
         let said = config.head.answer_text(&typed, &read.samples, &answers).map_err(RunError::Evaluate)?;
-        Ok(self.prediction(decision, said))
+        let details = config.head.answer_details(&typed, &read.samples, &answers).map_err(RunError::Evaluate)?;
+        Ok(Prediction { details, ..self.prediction(decision, said) })
     }
 
     /// Number of tokens of a text that the router reads: as many as in training, where it reads the tasks' inputs, and no more than the
@@ -263,7 +284,8 @@ impl Predictor {
             own_share,
             is_none: own_share.is_some_and(|share| share < reject),
         });
-        Prediction { start: 0.0, task: self.tasks[decision.task].name.clone(), text, routing }
+        let task = self.tasks[decision.task].name.clone();
+        Prediction { start: 0.0, task, text, details: Map::new(), routing }
     }
 }
 

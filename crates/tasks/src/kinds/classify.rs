@@ -7,9 +7,11 @@ use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, HeadInput, HostArrays, KindMetric, ScoredText, Target,
     TaskHead, TaskKind, TaskRecord, TaskScore, TextSample, TrivialBaseline, UserInput, argmax,
 };
+use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use undertone_data::records::{ClassifyRecord, RecordsConfig, RecordsError};
 use undertone_metrics::ConfusionMatrix;
@@ -132,6 +134,19 @@ impl TaskKind for ClassifyConfig {
         let answer = answers.first().ok_or("nothing was answered")?;
         Ok(named(&self.labels, answer).to_owned())
     }
+
+    /// `scores`: the probability of each label.
+    fn answer_details(
+        &self,
+        _: &UserInput,
+        _: &[TextSample],
+        answers: &[Answer],
+    ) -> Result<Map<String, Value>, BoxError> {
+        let probabilities = answers.first().ok_or("nothing was answered")?.probabilities();
+        let scores: Map<String, Value> =
+            self.labels.iter().cloned().zip(probabilities.iter().map(|p| Value::from(*p))).collect();
+        Ok([("scores".to_owned(), scores.into())].into_iter().collect())
+    }
 }
 
 impl TaskHead for ClassifyHead {
@@ -141,8 +156,11 @@ impl TaskHead for ClassifyHead {
     }
 
     fn answer(&self, input: HeadInput, _: &AnswerContext) -> Result<Vec<Answer>, BoxError> {
-        let best = argmax(self.forward(input.states, Some(&input.padding)));
-        Ok(best.into_iter().map(|label| Answer::value(Label(label))).collect())
+        let logits = self.forward(input.states, Some(&input.padding));
+        let labels = logits.dims()[1];
+        let probabilities: Vec<f32> = softmax(logits.clone(), 1).into_data().iter::<f32>().collect();
+        let rows = argmax(logits).into_iter().zip(probabilities.chunks(labels));
+        Ok(rows.map(|(label, row)| Answer::value(Label(label)).with_probabilities(row.to_vec())).collect())
     }
 }
 

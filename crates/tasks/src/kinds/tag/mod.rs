@@ -15,6 +15,7 @@ use crate::{
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use undertone_data::records::{OUTSIDE, RecordsConfig, RecordsError, TagRecord};
 use undertone_metrics::{EntityCounts, SampleScores, entities};
@@ -72,6 +73,19 @@ impl TagConfig {
 
     fn outside(&self) -> usize {
         outside(&self.labels)
+    }
+
+    /// Returns the words of a user's text that have a tag, with its name.
+    fn tagged<'a>(
+        &'a self,
+        text: &'a str,
+        samples: &[TextSample],
+        answers: &[Answer],
+    ) -> Result<Vec<(&'a str, &'a str)>, BoxError> {
+        let target = samples.first().ok_or("nothing was read")?.target.get::<TagTarget>()?;
+        let tags = target.word_tags(answers.first(), self.outside())?;
+        let tagged = words(text).into_iter().zip(tags).filter(|(_, tag)| *tag != self.outside());
+        Ok(tagged.map(|(word, tag)| (word, self.labels[tag].as_str())).collect())
     }
 
     fn samples(&self, records: Vec<TagRecord>, framer: &Framer) -> Result<(Vec<TextSample>, Cut), TextError> {
@@ -183,11 +197,24 @@ impl TaskKind for TagConfig {
 
     /// Lists the words that have a tag, with their tags.
     fn answer_text(&self, text: &UserInput, samples: &[TextSample], answers: &[Answer]) -> Result<String, BoxError> {
-        let target = samples.first().ok_or("nothing was read")?.target.get::<TagTarget>()?;
-        let tags = target.word_tags(answers.first(), self.outside())?;
-        let named = words(text.text).into_iter().zip(tags).filter(|(_, tag)| *tag != self.outside());
-        let named: Vec<String> = named.map(|(word, tag)| format!("{word} ({})", self.labels[tag])).collect();
-        Ok(named.join(" "))
+        let tagged = self.tagged(text.text, samples, answers)?;
+        Ok(tagged.into_iter().map(|(word, tag)| format!("{word} ({tag})")).collect::<Vec<_>>().join(" "))
+    }
+
+    /// `tags`: the same words, each with where it starts and ends in the text, in characters.
+    fn answer_details(
+        &self,
+        text: &UserInput,
+        samples: &[TextSample],
+        answers: &[Answer],
+    ) -> Result<Map<String, Value>, BoxError> {
+        let characters = |bytes: usize| text.text[..bytes].chars().count();
+        let tags = self.tagged(text.text, samples, answers)?.into_iter().map(|(word, tag)| {
+            // A word is a part of the text.
+            let from = word.as_ptr() as usize - text.text.as_ptr() as usize;
+            json!({"word": word, "tag": tag, "start": characters(from), "end": characters(from + word.len())})
+        });
+        Ok([("tags".to_owned(), tags.collect())].into_iter().collect())
     }
 }
 
@@ -294,5 +321,17 @@ mod tests {
             assert_eq!(score.metric("entity_f1"), f1);
         }
         assert_eq!(Score::new(&head, &[]).error("entity_f1"), 0.0, "nothing was asked and nothing is wrong");
+    }
+
+    #[test]
+    fn a_tagged_word_has_its_place_in_characters() {
+        let head = head(&["O", "B-x"]);
+        let features = features(&[-100, 0, 0, 0, 0], vec![None, Some(0), Some(1), Some(2), Some(3)], 4);
+        let samples = [sample(5, Target::new(TagTarget { features, tags: vec![0; 4] }, 4))];
+        let text = UserInput { text: "Über  “Rom”", context: None };
+        let answers = [Answer::value(TokenTags(vec![0, 0, 0, 1, 0]))];
+        let details = head.answer_details(&text, &samples, &answers).expect("details");
+        assert_eq!(Value::from(details), json!({"tags": [{"word": "Rom", "tag": "B-x", "start": 7, "end": 10}]}));
+        assert_eq!(head.answer_text(&text, &samples, &answers).expect("a text"), "Rom (B-x)");
     }
 }
