@@ -311,6 +311,14 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     place
         .run(&["eval", "--run", "runs/four", "--task", "tone", "--compare", "runs/relabelled"])
         .assert_refusal(&["runs/relabelled", "its labels for `tone`"]);
+    predict(&["--text", "-5 degrees", "--context", "- a hello"]).succeeded();
+    let of_label: Value =
+        serde_json::from_str(&predict(&["--text", "hello", "--task", "tone"]).succeeded().stdout).expect("JSON");
+    let scores = ["bad", "good"].map(|label| of_label["scores"][label].as_f64().expect("a score"));
+    let best = if scores[0] > scores[1] { "bad" } else { "good" };
+    assert!((scores[0] + scores[1] - 1.0).abs() < 1e-6 && of_label["text"] == best, "{of_label}");
+    place.run(&["serve", "--model", "runs/four"]).assert_refusal(&["runs/four", "several tasks", "--runs"]);
+    place.run(&["eval", "--config", "text.yaml"]).assert_refusal(&["train it", "--run"]);
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
     assert_words_decide(&place);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
@@ -387,6 +395,9 @@ fn what_does_not_fit_is_named() {
         ("backbone: bert", "backbone: roberta", vec!["bert", "model.backbone"]),
         ("path: bert", "source: {bundled: whisper-nano-cw}", vec!["bundled"]),
         ("[query, dense]", "[q_proj]", vec!["task `tone`", "q_proj", "query"]),
+        ("[query, dense]", "'*.query'", vec!["task `tone`", "*.query", "regular expression"]),
+        // What is wrong may be the path alone.
+        ("backbone: bert, path: bert", "path: brt", vec!["is for text", "`brt`", "config.json", "model.backbone"]),
     ] {
         assert!(yaml().contains(old), "{old}");
         place.write("odd.yaml", yaml().replacen(old, new, 1));

@@ -161,6 +161,9 @@ fn runs_and_models_are_compared_on_the_same_samples() {
     let run = |args: &[&str]| place.run(&[&["eval"], args].concat());
     run(&["--config", "tiny.yaml", "--compare", "base"]).assert_refusal(&["`base`", "name another one"]);
     run(&["--run", "runs/tiny", "--compare", "nowhere"]).assert_refusal(&["nowhere"]);
+    // Before anything is evaluated.
+    let both = ["--run", "runs/tiny", "--data", "nothing.csv", "--compare", "nowhere"];
+    run(&both).assert_refusal(&["nowhere"]);
     run(&["--run", "runs/tiny", "--data", "nothing.csv"]).assert_refusal(&["nothing.csv"]);
     run(&["--run", "runs/tiny", "--data", "{synht: cw}"]).assert_refusal(&["synht"]);
 }

@@ -24,6 +24,14 @@ pub enum ServeError {
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A model is a run with several tasks.
+    #[error(
+        "`{model}` is a run with several tasks: give the folder of one as --model, like {model}/phase1/TASK, or all runs beside it by --runs"
+    )]
+    Tasks {
+        /// The run.
+        model: String,
+    },
     /// A model cannot be loaded.
     #[error(transparent)]
     Model(#[from] Box<RunError>),

@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use undertone::model::frozen::hold_whisper_exactly;
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
-use undertone::phases::Experiment;
 use undertone::phases::run::{Choice, Offer, Predictor, load_whisper};
+use undertone::phases::{Experiment, RunError};
 
 /// Models by name: some that are loaded from the start, and the runs below a directory, which are loaded when they are
 /// asked for.
@@ -91,7 +91,10 @@ impl Library {
             if named.iter().any(|(entry, _)| entry.id == id) {
                 return Err(ServeError::SameName(id));
             }
-            let whisper = hold_whisper_exactly(load_whisper(path, None, device).map_err(Box::new)?);
+            let whisper = hold_whisper_exactly(load_whisper(path, None, device).map_err(|error| match error {
+                RunError::WhichTask(_) => ServeError::Tasks { model: path.display().to_string() },
+                error => Box::new(error).into(),
+            })?);
             named.push((Entry::of_whisper(id, &whisper), Arc::new(Model::Whisper(Box::new(whisper)))));
         }
         let device = device.clone();

@@ -10,7 +10,7 @@ use blends::Share;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use undertone::phases::Split;
-use undertone::phases::run::{Choice, Evaluated, RouterKind, Subject};
+use undertone::phases::run::{Choice, Evaluated, Rival, RouterKind, Subject};
 use undertone::report::{Compared, Comparison, write_report};
 
 #[derive(clap::Args)]
@@ -89,9 +89,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return blends::run(&args.blend, args.general.as_deref(), &subject, split, page.as_deref());
     }
     subject.keep(&args.by);
+    let rival = args.compare.as_deref().map(|with| subject.rival(with).map_err(Failure::of_run)).transpose()?;
     let evaluated = subject.evaluate(split).map_err(Failure::of_run)?;
     let mut line = line(&evaluated);
-    let comparison = compare_and_group(args, &subject, &evaluated, split, &mut line);
+    let comparison = compare_and_group(args, &subject, &evaluated, rival.as_ref(), split, &mut line);
     // Before the report, which may not be writable, and whatever there was to compare with.
     let told = say!("{line}");
     let comparison = comparison?;
@@ -123,13 +124,15 @@ fn compare_and_group(
     args: &Args,
     subject: &Subject,
     evaluated: &Evaluated,
+    rival: Option<&Rival>,
     split: Split,
     line: &mut Value,
 ) -> Result<Option<Comparison>, Failure> {
     if !args.by.is_empty() {
         line["groups"] = json!(evaluated.result.groups(&args.by).map_err(Failure::of_run)?);
     }
-    let comparison = args.compare.as_deref().map(|with| compared(subject, evaluated, with, split)).transpose()?;
+    let rival = args.compare.as_deref().zip(rival);
+    let comparison = rival.map(|(with, rival)| compared(subject, evaluated, (with, rival), split)).transpose()?;
     if let Some(comparison) = &comparison {
         line["comparison"] = json!(comparison);
     }
@@ -137,8 +140,13 @@ fn compare_and_group(
 }
 
 /// Evaluates another model on the same samples, and compares it.
-fn compared(subject: &Subject, evaluated: &Evaluated, with: &Path, split: Split) -> Result<Comparison, Failure> {
-    let other = subject.evaluate_other(evaluated, with, split).map_err(Failure::of_run)?;
+fn compared(
+    subject: &Subject,
+    evaluated: &Evaluated,
+    (with, rival): (&Path, &Rival),
+    split: Split,
+) -> Result<Comparison, Failure> {
+    let other = subject.evaluate_rival(evaluated, rival, split).map_err(Failure::of_run)?;
     let name = with.display().to_string();
     let comparison = evaluated.result.compare(&other.result, &name).map_err(Failure::of_run)?;
     for (metric, Compared { value, difference, significance }) in &comparison.metrics {
@@ -196,9 +204,10 @@ fn of_run(args: &Args, run: &Path) -> Result<Subject, Failure> {
 /// Returns the model that a configuration names, without training.
 fn of_config(args: &Args, config: &Path) -> Result<Subject, Failure> {
     let experiment = load_config(config, &args.settings)?;
-    if args.router.is_some() || !experiment.tasks.is_empty() {
-        let text = "--router is for runs with tasks, and a configuration with tasks is evaluated as a run: give --run";
-        return Err(Failure::BadInput(text.into()));
-    }
-    Ok(Subject::Initial(Box::new(experiment)))
+    let refused = match experiment.tasks.as_slice() {
+        [] if args.router.is_some() => "--router is for runs with tasks: leave it out",
+        [] => return Ok(Subject::Initial(Box::new(experiment))),
+        _ => "the tasks of a configuration have no heads before they are trained: train it, and give its run by --run",
+    };
+    Err(Failure::BadInput(refused.into()))
 }

@@ -4,7 +4,6 @@ use crate::commands::choices::Format;
 use crate::failure::Failure;
 use crate::program::load_run;
 use crate::say;
-use serde_json::{Value, json};
 use std::path::PathBuf;
 use undertone::phases::run::{Choice, Prediction, Predictor, Routed};
 
@@ -15,7 +14,7 @@ struct Input {
     #[arg(long)]
     audio: Option<PathBuf>,
     /// A text, or a question about --context
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
 }
 
@@ -31,7 +30,7 @@ pub struct Args {
     #[command(flatten)]
     input: Input,
     /// Text that contains the answer to the question
-    #[arg(long, requires = "text", conflicts_with = "audio")]
+    #[arg(long, requires = "text", conflicts_with = "audio", allow_hyphen_values = true)]
     context: Option<String>,
     /// Output format: `text`, or `json` with one object per line
     #[arg(long, default_value = "text")]
@@ -53,18 +52,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             predictor.text(text, args.context.as_deref()).map(|answer| vec![answer])
         }
     };
-    for Prediction { start, task, text, routing } in answers.map_err(Failure::of_run)? {
+    for prediction in answers.map_err(Failure::of_run)? {
         if args.format == Format::Json {
-            let mut object = json!({"start": start, "task": task, "text": text});
-            if let Some(Routed { gates, confidence, own_share, is_none }) = routing {
-                object["gates"] = tasks.iter().cloned().zip(gates.into_iter().map(Value::from)).collect();
-                object["confidence"] = confidence.into();
-                object["own_share"] = own_share.into();
-                object["none"] = is_none.into();
-            }
-            say!("{object}")?;
+            say!("{}", prediction.to_json(&tasks))?;
             continue;
         }
+        let Prediction { task, text, routing, .. } = prediction;
         if let Some(Routed { own_share: Some(share), is_none: true, .. }) = routing {
             say!("none of the tasks: {:.1} % of their own inputs are as unlike them", 100.0 * share)?;
         } else {

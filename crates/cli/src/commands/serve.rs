@@ -62,7 +62,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
 fn failure(error: ServeError) -> Failure {
     match error {
         ServeError::Model(error) => Failure::of_run(*error),
-        ServeError::Bind { .. } | ServeError::SameName(_) | ServeError::Device(_) => Failure::bad_input(error),
+        ServeError::Bind { .. } | ServeError::SameName(_) | ServeError::Tasks { .. } | ServeError::Device(_) => {
+            Failure::bad_input(error)
+        }
         ServeError::System(_) => Failure::Machine(error.to_string()),
     }
 }

@@ -194,7 +194,7 @@ fn tell(experiment: &Experiment, outcomes: &[StageOutcome]) -> Result<(), Failur
             summary.seconds
         )?;
         metrics(summary)?;
-        say!("  {}", model(directory))?;
+        say!("  {}", model(directory, summary.steps))?;
     }
     Ok(())
 }
@@ -263,11 +263,12 @@ fn in_detail(summary: &Summary, directory: &Path) -> Result<(), Failure> {
         }
         say!("    after   {}", example.after)?;
     }
-    say!("{}", model(directory))
+    say!("{}", model(directory, summary.steps))
 }
 
-/// Returns the location of a run's model, and the step of its weights if it is not the one with the best score.
-fn model(directory: &Path) -> String {
+/// Returns the location of a run's model. If its weights are not those after all `steps`, whose results stand above it, their step and
+/// score.
+fn model(directory: &Path, steps: u64) -> String {
     let best = directory.join("best");
     match Exported::read(&best) {
         _ if !best.exists() => "model: none yet".into(),
@@ -276,6 +277,9 @@ fn model(directory: &Path) -> String {
         }
         Some(Exported { value: None, step, metric, .. }) => {
             format!("model: {}, that of step {step}: no evaluation found a `{metric}`", best.display())
+        }
+        Some(Exported { value: Some(value), step, metric, .. }) if step != steps => {
+            format!("model: {}, that of step {step}, which has the best {metric}: {value:.4}", best.display())
         }
         _ => format!("model: {}", best.display()),
     }

@@ -100,10 +100,7 @@ impl PretrainedText {
         let model_type = self.config.model_type;
         let (mut config, mut files) = (self.raw_config.clone(), self.small_files());
         self.config.write_hf(&mut config);
-        // Without it a program does not know that the encoder has an end.
-        files
-            .entry("tokenizer_config.json".into())
-            .or_insert_with(|| format!("{{\n  \"model_max_length\": {}\n}}\n", self.config.max_tokens()).into_bytes());
+        bound(&mut files, self.config.max_tokens());
         if let Some(modules) = head.modules(model_type, max_tokens) {
             return Ok(folder::write_with(dir, config, files, &self.tensors(""), dtype, |dir| modules.write(dir))?);
         }
@@ -219,4 +216,44 @@ fn names(path: &str, model_type: TextModelType) -> Vec<String> {
     let name = tensor_name(path, model_type);
     let first = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
     [name, first].iter().flat_map(|name| [name.clone(), format!("{}{name}", model_type.prefix())]).collect()
+}
+
+/// Number of tokens above which a `model_max_length` is none.
+const UNBOUNDED: f64 = 1e9;
+
+/// Gives a tokenizer the maximum number of tokens, if its configuration has none, or the number beyond any that transformers writes for
+/// that: a program would not know that the encoder has an end.
+fn bound(files: &mut BTreeMap<String, Vec<u8>>, max_tokens: usize) {
+    const KEY: &str = "model_max_length";
+    let file = files.entry("tokenizer_config.json".into()).or_insert_with(|| b"{}".to_vec());
+    let Ok(mut config) = serde_json::from_slice::<Map<String, Value>>(file) else { return };
+    if config.get(KEY).and_then(Value::as_f64).is_some_and(|length| length < UNBOUNDED) {
+        return;
+    }
+    config.insert(KEY.into(), max_tokens.into());
+    if let Ok(text) = serde_json::to_vec_pretty(&config) {
+        *file = text;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tokenizer_without_a_maximum_gets_one() {
+        let bounded = |own: Option<&str>| {
+            let own = own.map(|own| ("tokenizer_config.json".to_owned(), own.as_bytes().to_vec()));
+            let mut files: BTreeMap<_, _> = own.into_iter().collect();
+            bound(&mut files, 512);
+            String::from_utf8(files.remove("tokenizer_config.json").expect("a file")).expect("text")
+        };
+        let maximum = |text: &str| serde_json::from_str::<Value>(text).expect("JSON")["model_max_length"].clone();
+        assert_eq!(maximum(&bounded(None)), 512);
+        let unbounded =
+            bounded(Some(r#"{"do_lower_case": true, "model_max_length": 1000000000000000019884624838656}"#));
+        assert!(maximum(&unbounded) == 512 && unbounded.contains("do_lower_case"), "{unbounded}");
+        let own = r#"{"model_max_length": 128}"#;
+        assert_eq!(bounded(Some(own)), own);
+    }
 }

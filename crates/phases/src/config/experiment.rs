@@ -131,6 +131,16 @@ fn model_folder(figment: &Figment) -> Option<PathBuf> {
     ["model.path", "model.source.path"].iter().find_map(|key| figment.extract_inner(key).ok())
 }
 
+/// Returns an error of a configuration whose model's folder does not say what it is, which may be all that is wrong.
+fn without_backbone(folder: &Path, error: &ConfigError) -> ConfigError {
+    let folder = folder.display();
+    format!(
+        "{error}. Beside that, there is no `config.json` in `{folder}`, the folder of `model`, so that the backbone is taken for `whisper`: correct the \
+         path, or give `model.backbone`"
+    )
+    .into()
+}
+
 /// Name and directory of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -195,11 +205,12 @@ impl Experiment {
             layers.set(key, value, SET)?;
         }
         layers.migrate()?;
-        if let Some(folder) = model_folder(&layers.figment()) {
-            if let Some(reason) = Architecture::unknown_type(&folder) {
+        let folder = model_folder(&layers.figment());
+        if let Some(folder) = &folder {
+            if let Some(reason) = Architecture::unknown_type(folder) {
                 return Err(reason.into());
             }
-            if let Some(backbone) = Architecture::of_folder(&folder) {
+            if let Some(backbone) = Architecture::of_folder(folder) {
                 layers.add_below(Serialized::defaults(serde_json::json!({"model": {"backbone": backbone}})))?;
             }
         }
@@ -212,7 +223,11 @@ impl Experiment {
         let figment = layers.figment();
         let mut experiment: Self = figment.extract().map_err(|e| in_task(&figment, &e))?;
         experiment.data.language = language_code(&experiment.data.language).into_owned();
-        experiment.validate()?;
+        let unknown = folder.filter(|folder| !folder.is_file() && !folder.join("config.json").exists());
+        experiment.validate().map_err(|error| match unknown {
+            Some(folder) => without_backbone(&folder, &error),
+            None => error,
+        })?;
         Ok(experiment)
     }
 

@@ -13,7 +13,7 @@ use super::spec::StageSpec;
 use super::stages::check_heads;
 use crate::config::TaskConfig;
 use crate::normalize::TextNormalizer;
-use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, Split};
+use crate::{Experiment, LongAudio, ModelConfig, RunError, SourceConfig, SourceError, Split};
 use std::path::Path;
 use undertone_data::cache::{CacheConfig, CacheWhat};
 use undertone_metrics::Direction;
@@ -29,6 +29,17 @@ pub enum Subject {
     Choice(Box<Choice>),
     /// Newest finished phase of a run with `tasks`.
     Tasks(Box<Experiment>, RouterKind),
+}
+
+/// Another model, to compare with a [`Subject`] ([`Subject::rival`]).
+#[derive(Clone, Debug)]
+pub enum Rival {
+    /// Model without adapters, with the data of the subject.
+    Plain(Box<Experiment>),
+    /// Run with the same tasks.
+    Tasks(Box<Experiment>),
+    /// Model of one stage.
+    Stage(Box<Choice>),
 }
 
 /// Result of an evaluation, with its data.
@@ -82,13 +93,12 @@ impl Subject {
         }
     }
 
-    /// Evaluates another model on the data, metrics and normalisation of `first`, the evaluation of this one: `base`, the model that the
-    /// training began with; or by its path a run or a stage; or a model as [`ModelConfig::named`] takes it.
+    /// Finds another model to compare with, which can take as long as a download: `base`, the model that the training began with; or
+    /// by its path a run or a stage; or a model as [`ModelConfig::named`] takes it.
     ///
     /// # Errors
-    /// When there is no such model, when it cannot do the same, or as for [`evaluate`](Self::evaluate).
-    pub fn evaluate_other(&self, first: &Evaluated, with: &Path, split: Split) -> Result<Evaluated, RunError> {
-        let normalizer = Some(&first.normalizer);
+    /// When there is no such model, or it cannot do the same.
+    pub fn rival(&self, with: &Path) -> Result<Rival, RunError> {
         let no_rival = |reason: &str| RunError::NoRival { with: with.display().to_string(), reason: reason.to_owned() };
         let own = self.experiment();
         if root_of(with).is_none() || !is_stage(with) {
@@ -100,12 +110,13 @@ impl Subject {
                 (true, _) => own.model.clone(),
                 (false, _) => ModelConfig::named(with),
             };
-            let setup = Setup::new(&Experiment { model, ..self.with_own_data(own) })?;
-            let model = TaskModel::plain(setup.pretrained.network());
-            return self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle, normalizer);
+            if let Some(folder) = model.folder()?.filter(|folder| !folder.exists()) {
+                return Err(SourceError::NoWhisper(folder).into());
+            }
+            return Ok(Rival::Plain(Box::new(Experiment { model, ..self.with_own_data(own) })));
         }
         match self {
-            Self::Tasks(_, kind) => {
+            Self::Tasks(..) => {
                 let root = root_of(with).filter(|root| root == with);
                 let root = root.ok_or_else(|| no_rival("it is a stage: name one with --run, too, or its run"))?;
                 let other = Experiment::of_run(&root, &[])?;
@@ -113,19 +124,40 @@ impl Subject {
                     experiment.tasks.iter().map(|task| task.name.clone()).collect()
                 };
                 if names(&other) != names(own) {
-                    let reason = "it has other tasks: name one of both with --task";
-                    return Err(no_rival(reason));
+                    return Err(no_rival("it has other tasks: name one of both with --task"));
                 }
                 check_labels(own.tasks.iter().zip(&other.tasks)).map_err(|reason| no_rival(&reason))?;
-                let setup = Setup::new(&self.with_own_data(&other))?;
-                let model = routed(&setup, *kind)?;
-                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks), split, *kind, normalizer)
+                Ok(Rival::Tasks(Box::new(other)))
             }
             Self::Choice(_) | Self::Initial(_) => {
                 let label = self.tasks().into_iter().find_map(|task| task.label().map(str::to_owned));
                 let has_tasks = super::merged::has_tasks(with);
                 let choice = Choice::of(with, label.as_deref().filter(|_| has_tasks), &[])?;
                 check_labels(self.tasks().iter().zip(&choice.tasks())).map_err(|reason| no_rival(&reason))?;
+                Ok(Rival::Stage(Box::new(choice)))
+            }
+        }
+    }
+
+    /// Evaluates another model on the data, metrics and normalisation of `first`, the evaluation of this one.
+    ///
+    /// # Errors
+    /// As for [`evaluate`](Self::evaluate).
+    pub fn evaluate_rival(&self, first: &Evaluated, rival: &Rival, split: Split) -> Result<Evaluated, RunError> {
+        let normalizer = Some(&first.normalizer);
+        match rival {
+            Rival::Plain(experiment) => {
+                let setup = Setup::new(experiment)?;
+                let model = TaskModel::plain(setup.pretrained.network());
+                self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle, normalizer)
+            }
+            Rival::Tasks(other) => {
+                let kind = if let Self::Tasks(_, kind) = self { *kind } else { RouterKind::Learned };
+                let setup = Setup::new(&self.with_own_data(other))?;
+                let model = routed(&setup, kind)?;
+                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks.clone()), split, kind, normalizer)
+            }
+            Rival::Stage(choice) => {
                 let setup = Setup::new(&self.with_own_data(&choice.backbone()))?;
                 let model = choice.model(&setup)?;
                 let tasks = self.with_own_metrics(choice.tasks());
