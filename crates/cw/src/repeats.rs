@@ -10,11 +10,12 @@ const CONTEXT: usize = 2;
 
 /// Characters of a text or marks that are the same, one after the other.
 struct Run {
+    /// Code of the character; empty if it has none.
     code: String,
     count: usize,
     /// Place of the first in the text, in characters; in marks, that of the first character.
     start: usize,
-    /// Whether a word ends within it.
+    /// Whether a word ends within it, or a character of it takes several in the text: a prosign.
     is_divided: bool,
 }
 
@@ -37,7 +38,7 @@ pub(super) fn missing(text: &str, heard: &[Heard]) -> Vec<usize> {
     };
     for (at, beside) in pairs.iter().enumerate().filter_map(|(at, beside)| Some((at, (*beside)?))) {
         let (own, other) = (&written[at], &sent[beside]);
-        let is_plain = !own.is_divided && !other.is_divided && own.code.len() * own.count > 0;
+        let is_plain = !own.is_divided && !other.is_divided && !own.code.is_empty();
         if other.count > own.count && is_plain && agree(at, beside, 1) && agree(at, beside, -1) {
             missing[own.start] = other.count - own.count;
         }
