@@ -34,6 +34,25 @@ fn assert_rates(fixture: &str, spaces: bool, most: f64) {
 }
 
 #[test]
+fn characters_that_are_sent_several_times_in_a_row_are_counted() {
+    undertone::register().expect("registered");
+    let device = DeviceSpec::Cpu.resolve().expect("a CPU");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
+    let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");
+    // Two clips at 22 and 26 words per minute, of which the models by themselves write `FT100` and `IC730`.
+    let repeated: Vec<usize> = (0..clips.len()).filter(|index| clips.clip(*index).text.contains("000")).collect();
+    assert_eq!(repeated.len(), 2);
+    for name in BUNDLED {
+        let whisper = ModelConfig::named(name.as_ref()).load(&device, 0).expect("a bundled model");
+        let transcriber = Transcriber::new(whisper, &device, TranscribeOptions::default()).expect("a transcriber");
+        for index in &repeated {
+            let read = transcriber.audio(&clips.load(*index).expect("audio"));
+            assert_eq!(read, clips.clip(*index).text, "{name}");
+        }
+    }
+}
+
+#[test]
 fn bundled_models_read_radio() {
     assert_rates("off-air", false, 0.04);
 }

@@ -109,18 +109,24 @@ pub fn parse(text: &str) -> Result<Vec<Vec<Symbol>>, String> {
 }
 
 fn parse_word(word: &str) -> Result<Vec<Symbol>, String> {
-    let mut symbols = Vec::new();
-    let mut rest = word;
-    while let Some(first) = rest.chars().next() {
-        let length = if first == '<' { rest.find('>').map_or(rest.len(), |at| at + 1) } else { first.len_utf8() };
-        let (piece, tail) = rest.split_at(length);
-        symbols.push(symbol(piece, first).ok_or(piece)?);
-        rest = tail;
-    }
-    Ok(symbols)
+    pieces(word).map(|piece| symbol(piece).ok_or_else(|| piece.to_owned())).collect()
 }
 
-fn symbol(piece: &str, first: char) -> Option<Symbol> {
+/// Returns the parts of a word that are keyed together: its characters, and prosigns in brackets.
+pub(super) fn pieces(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let length = if first == '<' { rest.find('>').map_or(rest.len(), |at| at + 1) } else { first.len_utf8() };
+        let (piece, tail) = rest.split_at(length);
+        rest = tail;
+        Some(piece)
+    })
+}
+
+/// Returns the symbol of a [piece](pieces) of a word; `None` if it cannot be keyed.
+pub(super) fn symbol(piece: &str) -> Option<Symbol> {
+    let first = piece.chars().next()?;
     if let Some(code) = prosign(piece) {
         return Some(Symbol { spelling: piece.to_owned(), code });
     }

@@ -3,7 +3,6 @@
 
 use super::listen::Heard;
 use super::morse;
-use std::ops::Range;
 
 /// Number of runs to either side that text and marks must agree on.
 const CONTEXT: usize = 2;
@@ -23,7 +22,7 @@ struct Run {
 /// in a fade, and the text counts.
 pub(super) fn missing(text: &str, heard: &[Heard]) -> Vec<usize> {
     let mut missing = vec![0; text.chars().count()];
-    let (written, sent) = (runs(symbols(text)), runs(characters(heard)));
+    let (written, sent) = (runs(written(text)), runs(sent(heard)));
     let pairs = pairs(&written, &sent);
     // Both ends count as agreed on, if they are ends of both.
     let agree = |at: usize, beside: usize, step: isize| {
@@ -46,47 +45,55 @@ pub(super) fn missing(text: &str, heard: &[Heard]) -> Vec<usize> {
     missing
 }
 
-/// Returns the codes of a text's characters, with the place of each and whether a word ends after it. A prosign is one of them.
-fn symbols(text: &str) -> Vec<(String, Range<usize>, bool)> {
-    let mut symbols: Vec<(String, Range<usize>, bool)> = Vec::new();
-    let mut prosign = None;
-    for (at, character) in text.chars().enumerate() {
-        match (character, prosign) {
-            ('<', _) => prosign = Some(at),
-            ('>', Some(start)) => {
-                let spelling: String = text.chars().skip(start).take(at + 1 - start).collect();
-                symbols.push((morse::prosign(&spelling).unwrap_or_default().to_owned(), start..at + 1, false));
-                prosign = None;
-            }
-            (_, Some(_)) => {}
-            (' ', None) => {
-                if let Some((_, _, ends_word)) = symbols.last_mut() {
-                    *ends_word = true;
-                }
-            }
-            (character, None) => {
-                symbols.push((morse::code(character).unwrap_or_default().to_owned(), at..at + 1, false));
-            }
+/// A character of a text or of marks, or a prosign.
+struct Character {
+    /// Empty if it has none.
+    code: String,
+    /// Place of its first character in the text; number among those of marks.
+    start: usize,
+    is_prosign: bool,
+    ends_word: bool,
+}
+
+fn written(text: &str) -> Vec<Character> {
+    let mut characters: Vec<Character> = Vec::new();
+    let mut start = 0;
+    for word in text.split(' ') {
+        for piece in morse::pieces(word) {
+            let code = morse::symbol(piece).map_or_else(String::new, |symbol| symbol.code.to_owned());
+            let length = piece.chars().count();
+            characters.push(Character { code, start, is_prosign: length > 1, ends_word: false });
+            start += length;
+        }
+        start += 1;
+        if let Some(last) = characters.last_mut() {
+            last.ends_word = true;
         }
     }
-    symbols
+    characters
 }
 
-fn characters(heard: &[Heard]) -> Vec<(String, Range<usize>, bool)> {
+fn sent(heard: &[Heard]) -> Vec<Character> {
     let numbered = heard.iter().enumerate();
-    numbered.map(|(at, Heard { code, ends_word })| (code.clone(), at..at + 1, *ends_word)).collect()
+    let of = |(start, Heard { code, ends_word }): (usize, &Heard)| Character {
+        code: code.clone(),
+        start,
+        is_prosign: false,
+        ends_word: *ends_word,
+    };
+    numbered.map(of).collect()
 }
 
-fn runs(symbols: Vec<(String, Range<usize>, bool)>) -> Vec<Run> {
+fn runs(characters: Vec<Character>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut ended = false;
-    for (code, place, ends_word) in symbols {
+    for Character { code, start, is_prosign, ends_word } in characters {
         match runs.last_mut().filter(|run| run.code == code) {
             Some(run) => {
                 run.count += 1;
                 run.is_divided |= ended;
             }
-            None => runs.push(Run { code, count: 1, start: place.start, is_divided: place.len() > 1 }),
+            None => runs.push(Run { code, count: 1, start, is_divided: is_prosign }),
         }
         ended = ends_word;
     }
@@ -129,8 +136,7 @@ mod tests {
 
     /// What is heard of a text, if every mark is.
     fn heard(text: &str) -> Vec<Heard> {
-        let symbols = symbols(text).into_iter();
-        symbols.map(|(code, _, ends_word)| Heard { code, ends_word }).collect()
+        written(text).into_iter().map(|Character { code, ends_word, .. }| Heard { code, ends_word }).collect()
     }
 
     fn corrected(text: &str, sent: &str) -> String {

@@ -1,5 +1,6 @@
 //! Characters that were sent more often in a row than a model wrote.
 
+use crate::compression::compression_ratio;
 use crate::decoded::Decoded;
 use crate::transcriber::Transcriber;
 
@@ -21,9 +22,12 @@ impl Transcriber {
         let mut missing = missing.into_iter();
         let copies: Vec<usize> =
             texts.iter().map(|text| if text.is_empty() { 1 } else { 1 + missing.next().unwrap_or_default() }).collect();
+        let more = copies.iter().zip(&generated.log_probs).map(|(copies, p)| (copies - 1) as f64 * f64::from(*p));
+        generated.total += more.sum::<f64>();
         generated.tokens = repeated(&generated.tokens, &copies);
         generated.log_probs = repeated(&generated.log_probs, &copies);
         decoded.text = tokenizer.decode(&self.text_tokens(&generated.tokens)).trim().to_owned();
+        decoded.compression_ratio = compression_ratio(&decoded.text);
     }
 }
 

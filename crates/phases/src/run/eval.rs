@@ -36,8 +36,8 @@ pub enum Subject {
 pub enum Rival {
     /// Model without adapters, with the data of the subject.
     Plain(Box<Experiment>),
-    /// Run with the same tasks.
-    Tasks(Box<Experiment>),
+    /// Run with the same tasks, and the router to evaluate it with.
+    Tasks(Box<Experiment>, RouterKind),
     /// Model of one stage.
     Stage(Box<Choice>),
 }
@@ -116,7 +116,7 @@ impl Subject {
             return Ok(Rival::Plain(Box::new(Experiment { model, ..self.with_own_data(own) })));
         }
         match self {
-            Self::Tasks(..) => {
+            Self::Tasks(_, kind) => {
                 let root = root_of(with).filter(|root| root == with);
                 let root = root.ok_or_else(|| no_rival("it is a stage: name one with --run, too, or its run"))?;
                 let other = Experiment::of_run(&root, &[])?;
@@ -127,7 +127,7 @@ impl Subject {
                     return Err(no_rival("it has other tasks: name one of both with --task"));
                 }
                 check_labels(own.tasks.iter().zip(&other.tasks)).map_err(|reason| no_rival(&reason))?;
-                Ok(Rival::Tasks(Box::new(other)))
+                Ok(Rival::Tasks(Box::new(other), *kind))
             }
             Self::Choice(_) | Self::Initial(_) => {
                 let label = self.tasks().into_iter().find_map(|task| task.label().map(str::to_owned));
@@ -151,11 +151,10 @@ impl Subject {
                 let model = TaskModel::plain(setup.pretrained.network());
                 self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle, normalizer)
             }
-            Rival::Tasks(other) => {
-                let kind = if let Self::Tasks(_, kind) = self { *kind } else { RouterKind::Learned };
+            Rival::Tasks(other, kind) => {
                 let setup = Setup::new(&self.with_own_data(other))?;
-                let model = routed(&setup, kind)?;
-                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks.clone()), split, kind, normalizer)
+                let model = routed(&setup, *kind)?;
+                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks.clone()), split, *kind, normalizer)
             }
             Rival::Stage(choice) => {
                 let setup = Setup::new(&self.with_own_data(&choice.backbone()))?;
