@@ -231,6 +231,47 @@ fn assert_words_decide(place: &Place) {
     predict(pair).succeeded();
 }
 
+/// Texts of a file have the answers that each has by itself, in the order of the file.
+fn assert_files_of_texts_are_answered(place: &Place) {
+    let predict = |more: &[&str]| place.run(&[&["predict", "--run", "runs/four"], more].concat());
+    let texts = ["hello world", "sad", "a b", "hello", "se and c"];
+    let rows = texts.map(|text| serde_json::json!({"question": text, "context": "hello and a b c"}).to_string());
+    place.write("asked.jsonl", rows.join("\n"));
+    let lines = |more: &[&str]| predict(&[&["--texts", "asked.jsonl"], more].concat()).succeeded().stdout;
+    let answers = lines(&["--format", "json", "--set", "data.eval_batch_size=2"]);
+    assert_eq!(answers.lines().count(), texts.len(), "{answers}");
+    for (text, line) in texts.iter().zip(answers.lines()) {
+        let alone = predict(&["--format", "json", "--text", text, "--context", "hello and a b c"]).succeeded().stdout;
+        let [alone, of_file] = [&alone, line].map(|json| serde_json::from_str::<Value>(json.trim()).expect("JSON"));
+        assert_eq!((&alone["task"], &alone["text"]), (&of_file["task"], &of_file["text"]), "{text}");
+        for number in ["confidence", "own_share"]
+            .map(|name| [&alone[name], &of_file[name]].map(|value| value.as_f64().expect("a number")))
+        {
+            assert!((number[0] - number[1]).abs() < 1e-3, "{text}: {alone} {of_file}");
+        }
+    }
+    let tasks: Vec<&str> = TASKS.to_vec();
+    assert!(lines(&[]).lines().all(|line| tasks.contains(&line.split('\t').next().expect("a task"))), "{}", lines(&[]));
+    place.write("tweets.csv", "id,tweet\n1,\"sad, a b\"\n2,\n3,hello\n");
+    let tone = ["--texts", "tweets.csv", "--task", "tone"];
+    let labels = predict(&[&tone[..], &["--columns", "text=tweet"]].concat()).succeeded().stdout;
+    let labels: Vec<&str> = labels.split('\n').collect();
+    let is_label = |label| ["bad", "good"].contains(&label);
+    assert!(labels.len() == 4 && is_label(labels[0]) && labels[1].is_empty() && is_label(labels[2]), "{labels:?}");
+    // Without a context there is no answer in one, and a task that reads one text reads none.
+    for text in ["hello", "a b", "se and c", "name hello", "world d", "sad"] {
+        let answer = predict(&["--format", "json", "--text", text, "--task", "where,tone"]).succeeded().stdout;
+        let answer: Value = serde_json::from_str(answer.trim()).expect("JSON");
+        assert_eq!((&answer["task"], &answer["gates"]["where"]), (&"tone".into(), &0.0.into()), "{answer}");
+    }
+    predict(&["--text", "hello", "--task", "where"]).assert_refusal(&["`where`", "--context"]);
+    let unread = predict(&["--text", "a b", "--context", "c d", "--task", "turn"]);
+    assert!(unread.stderr.contains("its context is not read"), "{unread:?}");
+    assert_eq!(unread.stdout, predict(&["--text", "a b", "--task", "turn"]).succeeded().stdout);
+    predict(&[&tone[..], &["--columns", "text=body"]].concat()).assert_refusal(&["tweets.csv", "body"]);
+    predict(&["--texts", "tweets.txt", "--task", "tone"]).assert_refusal(&["tweets.txt"]);
+}
+
 #[test]
 fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let place = place();
@@ -321,6 +362,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     place.run(&["eval", "--config", "text.yaml"]).assert_refusal(&["train it", "--run"]);
     predict(&["--audio", "tone.tsv"]).assert_refusal(&["takes text", "--text"]);
     assert_words_decide(&place);
+    assert_files_of_texts_are_answered(&place);
     for odd in [&[][..], &["--text", "a", "--audio", "tone.tsv"], &["--audio", "tone.tsv", "--context", "a"]] {
         let refused = predict(odd);
         assert!(refused.status == Some(2) && refused.stderr.contains("--audio <AUDIO>"), "{refused:?}");

@@ -1,8 +1,9 @@
 //! Kinds of tasks.
 
 use crate::{
-    Answer, BaselineAnswer, BoxError, BoxedHead, ForeignSample, Framer, HostArrays, ReadError, TaskHead, TaskRecord,
-    TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, user_input_origin,
+    Answer, BaselineAnswer, BoxError, BoxedHead, ContextUse, ForeignSample, Framer, HostArrays, ReadError, TaskHead,
+    TaskRecord, TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples,
+    user_input_origin,
 };
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -181,6 +182,11 @@ pub trait TaskKind: KindConfig {
     fn baseline(&self, trivial: TrivialBaseline, train: &[TextSample]) -> Option<BaselineAnswer> {
         let _ = (trivial, train);
         None
+    }
+
+    /// Use of the context of a user input. A router chooses no task that requires one for a text without.
+    fn context_use(&self) -> ContextUse {
+        ContextUse::Optional
     }
 
     /// Makes samples of user input, as of a record; by default one row of the text and its context.
@@ -378,7 +384,7 @@ mod tests {
         }
 
         fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
-            Box::new(MeanScore::new(|target: &f32, answer: Option<&f32>| {
+            Box::new(MeanScore::new("mean_absolute_error", |target: &f32, answer: Option<&f32>| {
                 f64::from((target - answer.unwrap_or(&0.0)).abs())
             }))
         }

@@ -56,7 +56,8 @@ pub use registry::{names, register};
 pub use sample::{Columns, Cut, ForeignSample, ReadError, Target, TaskRecord, TextDataset, TextSample};
 pub use score::Score;
 pub use typed::{
-    BaselineAnswer, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
+    BaselineAnswer, ContextUse, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence,
+    user_input_origin,
 };
 pub use undertone_registry::NameTaken;
 

@@ -3,13 +3,13 @@
 use crate::{Answer, BoxError, ScoredText, TaskScore, TextSample};
 use std::fmt::{Debug, Display};
 
-/// Score that is the mean over samples of a number, such as the absolute error of an answer: for a kind with one metric,
-/// targets of type `T` and answers of type `A`.
+/// Score that is the mean over samples of a number, such as the absolute error of an answer: for a kind with one metric (others have no
+/// value), targets of type `T` and answers of type `A`.
 ///
 /// ```
 /// use undertone_tasks::{Answer, MeanScore, Target, TaskScore, TextSample};
 ///
-/// let mut score = MeanScore::new(|target: &f32, answer: Option<&f32>| match answer {
+/// let mut score = MeanScore::new("mean_absolute_error", |target: &f32, answer: Option<&f32>| match answer {
 ///     Some(answer) => f64::from((target - answer).abs()),
 ///     None => 1.0,
 /// });
@@ -17,19 +17,21 @@ use std::fmt::{Debug, Display};
 /// let sample = TextSample { name: "line 1".into(), text: "a text".into(), ids: vec![], type_ids: vec![], target };
 /// score.add(&sample, Some(&Answer::value(0.25f32)))?;
 /// assert_eq!(score.metric("mean_absolute_error"), Some(0.25));
+/// assert_eq!(score.metric("accuracy"), None);
 /// # Ok::<(), undertone_tasks::BoxError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct MeanScore<T, A> {
+    metric: &'static str,
     of_sample: fn(&T, Option<&A>) -> f64,
     values: Vec<f64>,
 }
 
 impl<T, A> MeanScore<T, A> {
-    /// Creates an empty score. `of_sample` returns the number for a target and an answer; there is no answer if the
-    /// router sent the sample to another task's head.
-    pub fn new(of_sample: fn(&T, Option<&A>) -> f64) -> Self {
-        Self { of_sample, values: Vec::new() }
+    /// Creates an empty score of the kind's `metric`. `of_sample` returns the number for a target and an answer; there is no answer if
+    /// the router sent the sample to another task's head.
+    pub fn new(metric: &'static str, of_sample: fn(&T, Option<&A>) -> f64) -> Self {
+        Self { metric, of_sample, values: Vec::new() }
     }
 }
 
@@ -45,15 +47,18 @@ where
         Ok(Some(ScoredText { name: sample.name.clone(), reference: target.to_string(), hypothesis }))
     }
 
-    fn metric(&self, _: &str) -> Option<f64> {
-        mean(self.values.iter().copied())
+    fn metric(&self, name: &str) -> Option<f64> {
+        self.metric_of(name, &mut (0..self.values.len()))
     }
 
     fn samples(&self) -> usize {
         self.values.len()
     }
 
-    fn metric_of(&self, _: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+    fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        if name != self.metric {
+            return None;
+        }
         mean(samples.map(|index| self.values[index]))
     }
 }

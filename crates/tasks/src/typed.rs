@@ -13,6 +13,17 @@ pub struct UserInput<'a> {
     pub context: Option<&'a str>,
 }
 
+/// Use that a kind of task makes of the context of a user input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextUse {
+    /// It reads one text, without a context.
+    Unused,
+    /// It reads a text, or a text and its context as a pair.
+    Optional,
+    /// Its answer is a part of the context.
+    Required,
+}
+
 /// Samples of a text: one, or several if it is too long for one.
 #[derive(Clone, Debug)]
 pub struct UserSamples {

@@ -44,7 +44,7 @@ mod regression {
         }
 
         fn score(&self, _: &[String]) -> Box<dyn TaskScore> {
-            Box::new(MeanScore::new(|target: &f32, answer: Option<&f32>| {
+            Box::new(MeanScore::new("mean_absolute_error", |target: &f32, answer: Option<&f32>| {
                 f64::from((target - answer.unwrap_or(&0.0)).abs())
             }))
         }

@@ -4,8 +4,10 @@ use crate::commands::choices::Format;
 use crate::failure::Failure;
 use crate::program::load_run;
 use crate::say;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use undertone::data::records::{Column, InputRecord, RecordsConfig};
 use undertone::phases::run::{Choice, Prediction, Predictor, Routed};
+use undertone::tasks::UserInput;
 
 #[derive(clap::Args)]
 #[group(id = "input", required = true, multiple = false)]
@@ -16,6 +18,10 @@ struct Input {
     /// A text, or a question about --context
     #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
+    /// A file of texts: the lines of a .txt, or the column `text` of a CSV, TSV, JSON, JSON Lines or Parquet file, and `context` if
+    /// there is one. Prints an answer a line, in the order of the file; to an empty text an empty one
+    #[arg(long, value_name = "FILE")]
+    texts: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -30,8 +36,11 @@ pub struct Args {
     #[command(flatten)]
     input: Input,
     /// Text that contains the answer to the question
-    #[arg(long, requires = "text", conflicts_with = "audio", allow_hyphen_values = true)]
+    #[arg(long, requires = "text", conflicts_with_all = ["audio", "texts"], allow_hyphen_values = true)]
     context: Option<String>,
+    /// Columns of the file of --texts, like text=tweet or text=question,context=passage: names, or numbers from 0
+    #[arg(long, value_name = "FIELD=COLUMN", value_delimiter = ',', requires = "texts", value_parser = column)]
+    columns: Vec<(String, Column)>,
     /// Output format: `text`, or `json` with one object per line
     #[arg(long, default_value = "text")]
     format: Format,
@@ -40,11 +49,23 @@ pub struct Args {
     settings: Vec<String>,
 }
 
+fn column(text: &str) -> Result<(String, Column), String> {
+    let (field, column) = text.split_once('=').ok_or("it has no `=`: write it like text=tweet")?;
+    Ok((field.into(), column.parse().map_or_else(|_| column.into(), Column::Number)))
+}
+
+/// Number of texts of a file that are answered before the answers are printed.
+const AT_ONCE: usize = 1024;
+
 pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(audio) = args.input.audio.as_ref().filter(|audio| !audio.is_file()) {
         return Err(Failure::BadInput(format!("there is no audio file `{}`", audio.display())));
     }
+    let texts = args.input.texts.as_ref().map(|path| read_texts(path, &args.columns)).transpose()?;
     let (predictor, tasks) = load(args)?;
+    if let Some(texts) = texts {
+        return answer_file(&texts, &predictor, &tasks, args);
+    }
     let answers = match (&args.input.audio, &args.input.text) {
         (Some(audio), _) => predictor.audio(audio),
         (None, text) => {
@@ -53,6 +74,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     for prediction in answers.map_err(Failure::of_run)? {
+        if prediction.cut > 0 {
+            tracing::warn!("the text is too long for the task: its last {} tokens are not read", prediction.cut);
+        }
         if args.format == Format::Json {
             say!("{}", prediction.to_json(&tasks))?;
             continue;
@@ -67,6 +91,46 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let gates: Vec<String> = tasks.iter().zip(gates).map(|(task, gate)| format!("{task} {gate:.2}")).collect();
             say!("  {task} (confidence {confidence:.2}); gates: {}", gates.join(", "))?;
         }
+    }
+    Ok(())
+}
+
+fn read_texts(path: &Path, columns: &[(String, Column)]) -> Result<Vec<InputRecord>, Failure> {
+    let columns = columns.iter().cloned().collect();
+    let records = RecordsConfig { path: path.to_owned().into(), columns, ..Default::default() };
+    InputRecord::read(&records).map_err(|error| Failure::BadInput(error.to_string()))
+}
+
+/// Prints an answer to each text of a file; a router's answer comes after its task.
+fn answer_file(texts: &[InputRecord], predictor: &Predictor, tasks: &[String], args: &Args) -> Result<(), Failure> {
+    let mut cut = 0;
+    for texts in texts.chunks(AT_ONCE) {
+        let inputs = texts.iter().filter(|record| !record.text.trim().is_empty());
+        let inputs: Vec<_> = inputs
+            .map(|record| UserInput {
+                text: &record.text,
+                context: record.context.as_deref().filter(|context| !context.trim().is_empty()),
+            })
+            .collect();
+        let mut answers = predictor.texts(&inputs).map_err(Failure::of_run)?.into_iter();
+        for record in texts {
+            let is_blank = record.text.trim().is_empty();
+            let answer = if is_blank { None } else { answers.next() }.unwrap_or_default();
+            cut += usize::from(answer.cut > 0);
+            if args.format == Format::Json {
+                say!("{}", answer.to_json(tasks))?;
+                continue;
+            }
+            let text = answer.text.replace(['\n', '\r'], " ");
+            match answer.routing {
+                _ if tasks.is_empty() => say!("{text}")?,
+                Some(Routed { is_none: true, .. }) => say!("none\t")?,
+                _ => say!("{}\t{text}", answer.task)?,
+            }
+        }
+    }
+    if cut > 0 {
+        tracing::warn!("{cut} of {} texts are too long for their task: their last tokens are not read", texts.len());
     }
     Ok(())
 }

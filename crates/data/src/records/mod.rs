@@ -10,7 +10,7 @@
 //! | `text` | two plain files: line n of the first belongs to line n of the second |
 //! | `parquet` | as published on Hugging Face, with nested lists and structs |
 //!
-//! If a data set consists of several files, [`RecordsConfig::path`] is their folder or a list of them.
+//! Files of text may be compressed by gzip (`train.jsonl.gz`). If a data set consists of several files, [`RecordsConfig::path`] is their folder or a list of them.
 //!
 //! A task reads its inputs from named fields, and [`RecordsConfig::columns`] maps them to the columns of a file:
 //!
@@ -20,6 +20,7 @@
 //! | [`SpanRecord`] | `question`, `context`, `answers`; `id` if there is one |
 //! | [`TagRecord`] | `words`, `tags` |
 //! | [`PairRecord`] | `source`, `target` |
+//! | [`InputRecord`] | `text`; `context` if there is one |
 //! | [`FieldsRecord`] | those that the caller names |
 //!
 //! A field that is not mapped is looked for under its own name. In files without names it is the column at its place in
@@ -47,6 +48,7 @@ pub(crate) mod fields;
 mod fields_record;
 pub(crate) mod files;
 pub(crate) mod find;
+mod input;
 pub(crate) mod json;
 pub(crate) mod lines;
 mod pair;
@@ -67,6 +69,7 @@ pub use column::Column;
 pub use config::{Format, RecordsConfig};
 pub use error::RecordsError;
 pub use fields_record::FieldsRecord;
+pub use input::InputRecord;
 pub use pair::PairRecord;
 pub use part::{PartConfig, Share};
 pub use paths::Paths;

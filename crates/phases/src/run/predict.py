@@ -530,9 +530,9 @@ class TextTask:
         threshold = self.config.get("null_score_diff_threshold")
         return "" if threshold is not None and no_answer - best[0] > threshold else best[1], {}
 
-    def seq2seq(self, text, context, encode):
+    def seq2seq(self, text, _, encode):
         """Text that the task's decoder writes. It reads the states and the words themselves."""
-        encoding = self.read(text, context, self.config.get("max_source", 256))
+        encoding = self.read(text, None, self.config.get("max_source", 256))
         encoder, words = self.encoder, self.encoder.words
         scale = math.sqrt(words.shape[1] / float(words.square().sum(1).mean()))
         states = encode(encoding) + words[encoding.ids] * scale
@@ -548,8 +548,9 @@ class Router(Network):
         super().__init__(weights)
         self.config = config
 
-    def route(self, pooled, evidence=None):
-        """Index of the most probable task, gates, and confidence. `evidence` adds to the logits of the tasks."""
+    def route(self, pooled, evidence=None, among=None):
+        """Index of the most probable task, gates, and confidence. `evidence` adds to the logits of the tasks, and `among` are the
+        indices of those to choose from, if not all."""
         x = pooled
         activation = {"relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh}[self.config["activation"]]
         for i in range(len(self.config["hidden"])):
@@ -559,9 +560,13 @@ class Router(Network):
         logits = self.linear("gate", x) / temperature
         if evidence is not None:
             logits = logits + self.config["words"] * evidence
+        if among is not None:
+            others = [task for task in range(len(logits)) if task not in among]
+            logits[others] = -torch.inf
         probabilities = logits.softmax(-1)
-        # The learned confidence is of a choice without other evidence.
-        confidence = float(self.linear("confidence", x).sigmoid() if evidence is None else probabilities.max())
+        # The learned confidence is of a choice among all tasks without other evidence.
+        is_learned = evidence is None and among is None
+        confidence = float(self.linear("confidence", x).sigmoid() if is_learned else probabilities.max())
         return int(probabilities.argmax()), self.gates_of(probabilities, confidence).tolist(), confidence
 
     def gates_of(self, probabilities, confidence):
@@ -569,7 +574,8 @@ class Router(Network):
         kind, count = self.config["gates"], len(probabilities)
         kind = kind if isinstance(kind, dict) else {"type": kind}
         if confidence < self.config["confidence_threshold"]:
-            return torch.full_like(probabilities, 1 / count)
+            possible = (probabilities > 0).float()
+            return possible / possible.sum()
         if kind["type"] == "soft":
             return probabilities
         if kind["type"] == "top_k":
@@ -712,11 +718,15 @@ class Dynamo:
         """States for the stream at the tap, with the adapters at their gates."""
         return self.backbone.finish(self.blocks(tapped, self.tap, self.backbone.block_count))
 
-    def decide(self, tapped, count, task, evidence=None):
-        """Task that answers, and the router's gates and confidence where it is asked. Sets the backbone's gates."""
+    def decide(self, tapped, count, task, evidence=None, has_context=False):
+        """Task that answers, and the router's gates and confidence where it is asked. Sets the backbone's gates. Without a context
+        no task is chosen that finds its answers in one."""
         if task is None and self.router and len(self.tasks) > 1:
             pooled = tapped[0, :count].mean(0)
             chosen, gates, confidence = self.router.route(pooled, evidence)
+            others = [at for at, name in enumerate(self.tasks) if self.heads[name][1]["type"] != "span"]
+            if chosen not in others and others and not has_context:
+                chosen, gates, confidence = self.router.route(pooled, evidence, others)
             self.backbone.gates = gates
             share = self.known.own_share(pooled) if self.known else None
             is_none = share is not None and share < self.router.config.get("reject", 0)
@@ -754,7 +764,7 @@ class Dynamo:
         longest = min(self.backbone.longest, max(lengths, default=self.backbone.longest))
         tapped, count = self.tapped(self.backbone.encode(text, context, longest))
         evidence = self.words.evidence(text, context) if self.words else None
-        chosen, routed = self.decide(tapped, count, task, evidence)
+        chosen, routed = self.decide(tapped, count, task, evidence, context is not None)
         kind = self.heads[chosen][1]["type"]
         if kind not in ("classify", "span", "tag", "seq2seq"):
             raise DynamoError(f"the head of task `{chosen}` is of type `{kind}`: use `undertone predict`")

@@ -9,7 +9,7 @@ use super::model::{Tapped, TaskModel};
 use super::newest::newest_routed;
 use super::setup::Setup;
 use super::spec::Layout;
-use crate::backbone::{Architecture, SpeechBackbone};
+use crate::backbone::{Architecture, SpeechBackbone, TextBackbone};
 use crate::config::TaskConfig;
 use crate::{Experiment, RunError, SampleAudio, SpeechSample};
 use burn::tensor::Tensor;
@@ -23,7 +23,10 @@ use undertone_data::loader::Collate;
 use undertone_data::reader::Piece;
 use undertone_model::adapters::Gates;
 use undertone_model::known_inputs::KnownInputs;
-use undertone_tasks::{Answer, TextSample, UserInput, UserInputError, user_input_origin};
+use undertone_model::router::Routing;
+use undertone_tasks::{
+    Answer, ContextUse, Framer, TextSample, UserInput, UserInputError, UserSamples, user_input_origin,
+};
 use undertone_transcribe::{Reading, TranscribeError};
 
 /// Trained model of a run for predictions: with all tasks and the router that chooses among them, or with one task.
@@ -40,7 +43,7 @@ pub struct Predictor {
 }
 
 /// Answer, with its task and routing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
     /// Start of the passage in the audio, in seconds.
     pub start: f64,
@@ -50,6 +53,8 @@ pub struct Prediction {
     pub text: String,
     /// What else there is of the answer, by its names in JSON ([`TaskKind::answer_details`](undertone_tasks::TaskKind::answer_details)).
     pub details: Map<String, Value>,
+    /// Number of tokens at the end of the text that were not read, because it is too long for the task.
+    pub cut: usize,
     /// Decision of the router, if there is a router.
     pub routing: Option<Routed>,
 }
@@ -60,6 +65,9 @@ impl Prediction {
         let mut object = json!({"start": self.start, "task": self.task, "text": self.text});
         for (name, value) in &self.details {
             object[name] = value.clone();
+        }
+        if self.cut > 0 {
+            object["cut"] = self.cut.into();
         }
         if let Some(Routed { gates, confidence, own_share, is_none }) = &self.routing {
             object["gates"] = tasks.iter().cloned().zip(gates.iter().map(|gate| Value::from(*gate))).collect();
@@ -85,7 +93,7 @@ pub struct Routed {
     pub is_none: bool,
 }
 
-/// Task that answers, and the gates of the adapters.
+/// Task that answers an input, and the gates of the adapters.
 #[derive(Clone)]
 struct Decision {
     task: usize,
@@ -165,8 +173,8 @@ impl Predictor {
             let start = start as f64 / f64::from(audio::SAMPLE_RATE);
             let mut batch = self.batch(vec![SampleInput::Speech(sample)])?;
             let tapped = self.tap(&mut batch)?;
-            let decision = self.decide(&tapped, &batch);
-            let text = self.answers(&tapped, &decision, &batch)?.remove(0).as_str().to_owned();
+            let decision = self.decide(&tapped, &batch, &[false]).remove(0);
+            let text = self.answers(&tapped, &[&decision], &batch)?.remove(0).as_str().to_owned();
             Ok(Prediction { start, ..self.prediction(decision, text) })
         });
         answers.collect()
@@ -179,30 +187,93 @@ impl Predictor {
     /// # Errors
     /// When the backbone takes speech, or the router chooses a task that needs a context and there is none.
     pub fn text(&self, text: &str, context: Option<&str>) -> Result<Prediction, RunError> {
+        Ok(self.texts(&[UserInput { text, context }])?.remove(0))
+    }
+
+    /// As [`text`](Self::text), for several texts: in batches of `data.eval_batch_size` texts of similar length.
+    ///
+    /// # Errors
+    /// As [`text`](Self::text).
+    pub fn texts(&self, inputs: &[UserInput]) -> Result<Vec<Prediction>, RunError> {
+        let mut by_length: Vec<usize> = (0..inputs.len()).collect();
+        by_length.sort_by_key(|index| inputs[*index].text.len() + inputs[*index].context.map_or(0, str::len));
+        let mut predictions = Vec::with_capacity(inputs.len());
+        for indices in by_length.chunks(self.setup.experiment.data.eval_batch_size) {
+            let batch: Vec<UserInput> = indices.iter().map(|index| inputs[*index]).collect();
+            predictions.extend(indices.iter().copied().zip(self.batch_of_texts(&batch)?));
+        }
+        predictions.sort_by_key(|(index, _)| *index);
+        let predictions: Vec<Prediction> = predictions.into_iter().map(|(_, prediction)| prediction).collect();
+        self.warn_of_unread_contexts(inputs, &predictions);
+        Ok(predictions)
+    }
+
+    fn batch_of_texts(&self, inputs: &[UserInput]) -> Result<Vec<Prediction>, RunError> {
         let no_text = RunError::Modality("audio: give a file with --audio");
         let backbone = self.setup.pretrained.text().ok_or(no_text)?;
-        let (name, longest) = (user_input_origin().to_string(), self.longest_routed(backbone.max_tokens));
-        let (row, _) = TextSample::plain(name, text, context, longest, &backbone.framer)?;
-        let mut asked = self.batch(vec![SampleInput::Text(row)])?;
-        let decision = self.decide(&self.tap(&mut asked)?, &asked);
+        let decisions = self.decide_texts(inputs, backbone)?;
+        let read =
+            inputs.iter().zip(&decisions).map(|(input, decision)| self.samples_of(input, decision, &backbone.framer));
+        let read: Vec<UserSamples> = read.collect::<Result<_, _>>()?;
+        let mut rows: Vec<(&Decision, &TextSample)> = Vec::new();
+        for (read, decision) in read.iter().zip(&decisions) {
+            rows.extend(read.samples.iter().map(|sample| (decision, sample)));
+        }
+        let mut answers = Vec::with_capacity(rows.len());
+        for rows in rows.chunks(self.setup.experiment.data.eval_batch_size) {
+            let (decisions, samples): (Vec<&Decision>, Vec<&TextSample>) = rows.iter().copied().unzip();
+            let mut batch = self.batch(samples.into_iter().cloned().map(SampleInput::Text).collect())?;
+            answers.extend(self.answers(&self.tap(&mut batch)?, &decisions, &batch)?);
+        }
+        let mut answers = answers.into_iter();
+        let predictions = inputs.iter().zip(decisions).zip(&read).map(|((input, decision), read)| {
+            let answers: Vec<Answer> = answers.by_ref().take(read.samples.len()).collect();
+            let head = &self.tasks[decision.task].head;
+            let said = head.answer_text(input, &read.samples, &answers).map_err(RunError::Evaluate)?;
+            let details = head.answer_details(input, &read.samples, &answers).map_err(RunError::Evaluate)?;
+            Ok(Prediction { details, cut: read.cut, ..self.prediction(decision, said) })
+        });
+        predictions.collect()
+    }
+
+    fn decide_texts(&self, inputs: &[UserInput], backbone: &TextBackbone) -> Result<Vec<Decision>, RunError> {
+        if self.model.router.is_none() {
+            return Ok(vec![Decision { task: 0, routed: None }; inputs.len()]);
+        }
+        let longest = self.longest_routed(backbone.max_tokens);
+        let rows = inputs.iter().map(|input| {
+            let name = user_input_origin().to_string();
+            let (row, _) = TextSample::plain(name, input.text, input.context, longest, &backbone.framer)?;
+            Ok(SampleInput::Text(row))
+        });
+        let mut batch = self.batch(rows.collect::<Result<_, RunError>>()?)?;
+        let has_context: Vec<bool> = inputs.iter().map(|input| input.context.is_some()).collect();
+        Ok(self.decide(&self.tap(&mut batch)?, &batch, &has_context))
+    }
+
+    fn warn_of_unread_contexts(&self, inputs: &[UserInput], predictions: &[Prediction]) {
+        for task in self.tasks.iter().filter(|task| task.head.context_use() == ContextUse::Unused) {
+            let is_unread = |(input, prediction): (&UserInput, &Prediction)| {
+                input.context.is_some() && prediction.task == task.name
+            };
+            if inputs.iter().zip(predictions).any(is_unread) {
+                tracing::warn!("the task `{}` reads one text: its context is not read", task.name);
+            }
+        }
+    }
+
+    /// Makes a text's samples for the task that answers it.
+    fn samples_of(&self, input: &UserInput, decision: &Decision, framer: &Framer) -> Result<UserSamples, RunError> {
         let config = &self.tasks[decision.task];
-        let typed = UserInput { text, context };
-        let read = config.head.user_samples(&typed, &backbone.framer).map_err(|error| match error {
+        let context = input.context.filter(|_| config.head.context_use() != ContextUse::Unused);
+        let read = config.head.user_samples(&UserInput { context, ..*input }, framer).map_err(|error| match error {
             UserInputError::NoContext => RunError::NoContext(config.name.clone()),
             UserInputError::Text(source) => RunError::Records { task: config.name.clone(), source: source.into() },
         })?;
-        tell_cut(read.cut);
         if read.samples.is_empty() {
             return Err(RunError::Evaluate("the text has nothing to be read".into()));
         }
-        let mut answers = Vec::new();
-        for rows in read.samples.chunks(self.setup.experiment.data.eval_batch_size) {
-            let mut batch = self.batch(rows.iter().cloned().map(SampleInput::Text).collect())?;
-            answers.extend(self.answers(&self.tap(&mut batch)?, &decision, &batch)?);
-        }
-        let said = config.head.answer_text(&typed, &read.samples, &answers).map_err(RunError::Evaluate)?;
-        let details = config.head.answer_details(&typed, &read.samples, &answers).map_err(RunError::Evaluate)?;
-        Ok(Prediction { details, ..self.prediction(decision, said) })
+        Ok(read)
     }
 
     /// Number of tokens of a text that the router reads: as many as in training, where it reads the tasks' inputs, and no more than the
@@ -249,25 +320,50 @@ impl Predictor {
         self.model.tap(input, padding).map_err(|error| RunError::Evaluate(error.into()))
     }
 
-    /// Returns the task for the first row of a batch, and its gates.
-    fn decide(&self, tapped: &Tapped, batch: &TaskBatch) -> Decision {
-        let Some(routing) = self.model.routing(tapped, batch) else { return Decision { task: 0, routed: None } };
-        let first = |known: &KnownInputs| {
-            let values: Vec<f32> = undertone_ops::read(tapped.pooled().narrow(0, 0, 1));
-            known.own_share(&values)
+    /// Returns the task for each row of a batch, and its gates. Where the router would choose a task that requires a context
+    /// for a row without one, it chooses among the others.
+    fn decide(&self, tapped: &Tapped, batch: &TaskBatch, has_context: &[bool]) -> Vec<Decision> {
+        let Some(routing) = self.model.routing(tapped, batch) else {
+            return vec![Decision { task: 0, routed: None }; batch.tasks.len()];
         };
-        let own_share = self.known.as_ref().map(first);
         let routing = routing.among(&self.among);
-        let gates = routing.inference_gates(&self.setup.experiment.router).narrow(0, 0, 1);
-        let confidence = routing.confidences().into_data().iter::<f32>().next().unwrap_or_default();
-        Decision { task: routing.choices()[0], routed: Some((gates, confidence, own_share)) }
+        let mut decisions = self.decisions(tapped, &routing);
+        let requires = |task: usize| self.tasks[task].head.context_use() == ContextUse::Required;
+        let others: Vec<usize> = self.among.iter().copied().filter(|task| !requires(*task)).collect();
+        let lacks = |(decision, has_context): (&Decision, &bool)| !has_context && requires(decision.task);
+        if !others.is_empty() && decisions.iter().zip(has_context).any(lacks) {
+            let instead = self.decisions(tapped, &routing.among(&others));
+            for ((decision, has_context), instead) in decisions.iter_mut().zip(has_context).zip(instead) {
+                if lacks((decision, has_context)) {
+                    *decision = instead;
+                }
+            }
+        }
+        decisions
     }
 
-    /// Computes the chosen head's answer to each row, with the adapters of one decision.
-    fn answers(&self, tapped: &Tapped, decision: &Decision, batch: &TaskBatch) -> Result<Vec<Answer>, RunError> {
-        let chosen = vec![decision.task; batch.tasks.len()];
-        let gates = match &decision.routed {
-            Some((gates, ..)) => Some(Gates::Each(gates.clone().repeat_dim(0, chosen.len()))),
+    fn decisions(&self, tapped: &Tapped, routing: &Routing) -> Vec<Decision> {
+        let pooled: Option<Vec<f32>> = self.known.as_ref().map(|_| undertone_ops::read(tapped.pooled()));
+        let gates = routing.inference_gates(&self.setup.experiment.router);
+        let confidences: Vec<f32> = undertone_ops::read(routing.confidences());
+        let choices = routing.choices();
+        let decisions = choices.iter().zip(confidences).enumerate().map(|(row, (task, confidence))| {
+            let own_share = self.known.as_ref().zip(pooled.as_ref()).map(|(known, pooled)| {
+                let d_model = pooled.len() / choices.len();
+                known.own_share(&pooled[row * d_model..][..d_model])
+            });
+            Decision { task: *task, routed: Some((gates.clone().narrow(0, row, 1), confidence, own_share)) }
+        });
+        decisions.collect()
+    }
+
+    /// Computes the chosen heads' answers to the rows of a batch, each with the adapters of its decision.
+    fn answers(&self, tapped: &Tapped, decisions: &[&Decision], batch: &TaskBatch) -> Result<Vec<Answer>, RunError> {
+        let chosen: Vec<usize> = decisions.iter().map(|decision| decision.task).collect();
+        let routed: Option<Vec<_>> =
+            decisions.iter().map(|decision| Some(decision.routed.as_ref()?.0.clone())).collect();
+        let gates = match routed {
+            Some(gates) => Some(Gates::Each(Tensor::cat(gates, 0))),
             None => self.model.oracle(&chosen, &self.setup.device),
         };
         let states = self.model.encode(tapped, gates.as_ref()).states;
@@ -285,7 +381,7 @@ impl Predictor {
             is_none: own_share.is_some_and(|share| share < reject),
         });
         let task = self.tasks[decision.task].name.clone();
-        Prediction { start: 0.0, task, text, details: Map::new(), routing }
+        Prediction { start: 0.0, task, text, details: Map::new(), cut: 0, routing }
     }
 }
 
@@ -301,10 +397,4 @@ fn pieces(speech: &SpeechBackbone, samples: &[f32]) -> Result<Vec<(usize, Vec<f3
         (piece.samples.start, reading.prepared(&audio).unwrap_or(audio))
     };
     Ok(reading.pieces(samples).into_iter().map(prepared).collect())
-}
-
-fn tell_cut(tokens: usize) {
-    if tokens > 0 {
-        tracing::warn!("the text is too long for the task: its last {tokens} tokens are not read");
-    }
 }

@@ -9,8 +9,8 @@ pub use score::{WrittenTarget, spoken};
 pub use writer::TextWriter;
 
 use crate::{
-    Answer, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError, Target,
-    TaskKind, TaskRecord, TaskScore, TextDataset, TextSample, TrivialBaseline, first_sentence, pad_row,
+    Answer, BaselineAnswer, BoxError, BoxedHead, ContextUse, Cut, Framer, HostArrays, IGNORED, KindMetric, ReadError,
+    Target, TaskKind, TaskRecord, TaskScore, TextDataset, TextSample, TrivialBaseline, first_sentence, pad_row,
 };
 use burn::tensor::Device;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -87,6 +87,10 @@ impl TaskKind for Seq2seqConfig {
 
     fn max_target(&self) -> Option<usize> {
         Some(self.max_target)
+    }
+
+    fn context_use(&self) -> ContextUse {
+        ContextUse::Unused
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -14,9 +14,9 @@ use crate::kind::own_head;
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::sample::joined;
 use crate::{
-    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadConfig, HeadInput, HostArrays,
-    KindMetric, ReadError, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset, TextError, TextSample,
-    TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
+    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, ContextUse, Cut, Framer, HeadConfig, HeadInput,
+    HostArrays, KindMetric, ReadError, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset, TextError,
+    TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -160,6 +160,10 @@ impl TaskKind for SpanConfig {
             Err(_) => Answer::text(""),
         };
         (trivial == TrivialBaseline::Lead).then(|| Box::new(lead) as BaselineAnswer)
+    }
+
+    fn context_use(&self) -> ContextUse {
+        ContextUse::Required
     }
 
     fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {

@@ -8,9 +8,9 @@ pub use features::{TagFeatures, tag_features};
 use crate::kind::own_head;
 use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
-    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, Cut, Framer, HeadInput, HostArrays, IGNORED,
-    KindMetric, ReadError, ScoredText, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset, TextError,
-    TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row, user_input_origin,
+    Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, ContextUse, Cut, Framer, HeadInput, HostArrays,
+    IGNORED, KindMetric, ReadError, ScoredText, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset,
+    TextError, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row, user_input_origin,
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -184,6 +184,10 @@ impl TaskKind for TagConfig {
     /// Baseline: no word is part of an entity.
     fn baseline(&self, trivial: TrivialBaseline, _: &[TextSample]) -> Option<BaselineAnswer> {
         (trivial == TrivialBaseline::Copy).then(|| Box::new(|_: &TextSample| Answer::text("")) as BaselineAnswer)
+    }
+
+    fn context_use(&self) -> ContextUse {
+        ContextUse::Unused
     }
 
     fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
