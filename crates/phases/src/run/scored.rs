@@ -56,8 +56,11 @@ impl ScoredTask {
         &self.metrics
     }
 
-    /// Value of a metric over some samples, each as often as its index is given.
+    /// Value of one of the [`metrics`](Self::metrics) over some samples, each as often as its index is given.
     pub fn metric_of(&self, name: &str, samples: &mut dyn Iterator<Item = usize>) -> Option<f64> {
+        if !self.metrics.iter().any(|metric| metric.name == name) {
+            return None;
+        }
         if name != Hallucination::NAME {
             return self.score.metric_of(name, samples);
         }
@@ -130,6 +133,15 @@ mod tests {
         };
         let task = TaskConfig::default();
         ScoredTask::new(&task, Score::new(&task.head, &task.metrics()), answers.iter().map(sample).collect())
+    }
+
+    #[test]
+    fn the_loss_has_no_value_over_some_samples() {
+        let yaml = "{name: a, metrics: [loss, entity_f1], head: {type: tag, labels: [O, B-PER]}}";
+        let config: TaskConfig = serde_norway::from_str(yaml).expect("YAML");
+        let task = ScoredTask::new(&config, Score::new(&config.head, &config.metrics()), Vec::new());
+        assert_eq!(task.metrics().iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>(), ["entity_f1"]);
+        assert_eq!(task.metric_of(LOSS, &mut std::iter::empty()), None);
     }
 
     #[test]
