@@ -204,6 +204,16 @@ impl AugmentConfig {
         Ok(share("text.strip_punctuation", text.strip_punctuation)?)
     }
 
+    /// Returns the keys that have no effect because the probability of their effect is 0, like `noise.path`.
+    pub fn without_effect(&self) -> Vec<String> {
+        let [given, usual] = [self, &Self::default()].map(|config| serde_json::to_value(config).unwrap_or_default());
+        let effects = given.as_object().into_iter().flatten().filter(|(_, keys)| keys["p"].as_f64() == Some(0.0));
+        let keys =
+            effects.flat_map(|(effect, keys)| keys.as_object().into_iter().flatten().map(move |key| (effect, key)));
+        let differing = keys.filter(|(effect, (key, value))| usual[*effect][*key] != **value);
+        differing.map(|(effect, (key, _))| format!("{effect}.{key}")).collect()
+    }
+
     /// Returns whether any effect can change a clip's audio; if so, its features cannot come from a cache.
     pub fn changes_audio(&self) -> bool {
         [self.speed.p, self.reverb.p, self.noise.p, self.volume.p].iter().any(|p| *p > 0.0)

@@ -54,6 +54,16 @@ fn only(change: impl FnOnce(&mut AugmentConfig)) -> Augment {
     Augment::new(&config, WINDOW).unwrap()
 }
 
+#[test]
+fn keys_of_effects_that_are_off_are_known() {
+    let read = |json: &str| serde_json::from_str::<AugmentConfig>(json).expect("read").without_effect();
+    assert_eq!(
+        read(r#"{"noise": {"snr_db": [0, 1], "path": "nowhere"}, "volume": {"p": 0.5, "db": [-3, 3]}}"#),
+        ["noise.snr_db", "noise.path",]
+    );
+    assert!(AugmentConfig::default().without_effect().is_empty() && all().without_effect().is_empty());
+}
+
 fn bits(audio: &[f32]) -> Vec<u32> {
     audio.iter().map(|sample| sample.to_bits()).collect()
 }

@@ -48,6 +48,24 @@ pub fn is_audio_column(name: &str) -> bool {
 /// Maximum overlap of a segment with the one before it, in seconds: the effect of rounding to hundredths.
 const ROUNDING: f64 = 0.011;
 
+/// Time that a segment may last beyond the end of its recording, in seconds: Whisper's times are places in a window of 30 s, which it
+/// fills up with silence.
+pub(super) const BEYOND: f64 = 30.0;
+
+impl Clip {
+    /// Returns the segments of a clip of known duration, in seconds; those that Whisper ended in the silence after the recording end
+    /// with it.
+    pub fn segments_within(&self, seconds: f64) -> Vec<TimedText> {
+        let last = self.start.unwrap_or(0.0) + seconds;
+        let of = |segment: &TimedText| {
+            let is_beyond = self.end.is_none() && segment.end > last + ROUNDING && segment.end <= last + BEYOND;
+            let end = if is_beyond && segment.start < last { last } else { segment.end };
+            TimedText { end, ..segment.clone() }
+        };
+        self.segments.iter().map(of).collect()
+    }
+}
+
 /// Returns the fields of clips in the files of a configuration.
 pub(super) fn task(config: &RecordsConfig) -> TaskFields<'_> {
     TaskFields { config, required: &["audio", "text"], optional: &OPTIONAL, aliases: ALIASES, shared: None }
@@ -222,7 +240,7 @@ fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
     for key in row.keys().filter(|key| !known(key)) {
         if let Some(field) = OPTIONAL.into_iter().find(|field| is_nearly(&key.to_ascii_lowercase(), field)) {
             let reason = format!(
-                "has `{key}`, which may mean `{field}`; rename it, or say under `columns` what is what (`text: text`)"
+                "has `{key}`, which may mean `{field}`; write `{field}: {key}` under `columns` if it does, and `{field}: null` if not"
             );
             return Err(malformed(row, reason));
         }

@@ -78,6 +78,8 @@ pub use error::ClipsError;
 pub use remote::Remote;
 
 use crate::audio::{AudioError, Decoded, ROUNDING, Stored};
+use crate::cut::TimedText;
+use clip::BEYOND;
 use parquet::{Pages, Shard};
 use source::{AudioFile, HeaderLength, Length, Source};
 
@@ -272,8 +274,8 @@ impl Clips {
     }
 
     /// Reads the header of every audio file and returns errors that would occur later: audio that is missing, empty or
-    /// not audio, and clips or segments that end more than the 10 ms of rounding after the end of the file, or begin
-    /// there. A file whose header has no length is read completely. Of the audio in Parquet files only clips with times
+    /// not audio, clips that end more than the 10 ms of rounding after the end of the file, segments that end more than 30 s
+    /// after it, and clips or segments that begin there. A file whose header has no length is read completely. Of the audio in Parquet files only clips with times
     /// are checked, because their pages have to be read as a whole.
     pub fn problems(&self) -> Vec<ClipProblem> {
         let problem = |index: usize| {
@@ -285,9 +287,8 @@ impl Clips {
 
     fn check(&self, index: usize) -> Result<(), AudioError> {
         let clip = &self.clips[index];
-        let last = clip.segments.last().map(|segment| segment.end);
-        let end = clip.end.into_iter().chain(last).reduce(f64::max);
-        if matches!(clip.source, Source::Cell { .. }) && clip.start.is_none() && end.is_none() {
+        let last = clip.segments.last();
+        if matches!(clip.source, Source::Cell { .. }) && clip.start.is_none() && clip.end.is_none() && last.is_none() {
             return Ok(());
         }
         let stored = self.stored(index)?;
@@ -310,10 +311,16 @@ impl Clips {
         let path = stored.name().to_path_buf();
         match duration {
             Some(0.0) => Err(AudioError::Empty { path }),
-            Some(duration) if start >= duration || end.is_some_and(|end| end > duration + ROUNDING) => {
-                Err(AudioError::OutsideFile { path, start, end, duration })
+            Some(duration) if start >= duration || clip.end.is_some_and(|end| end > duration + ROUNDING) => {
+                Err(AudioError::OutsideFile { path, start, end: clip.end, duration })
             }
-            _ => Ok(()),
+            Some(duration) => match last.filter(|last| last.start >= duration || last.end > duration + BEYOND) {
+                Some(&TimedText { start, end, .. }) => {
+                    Err(AudioError::OutsideFile { path, start, end: Some(end), duration })
+                }
+                None => Ok(()),
+            },
+            None => Ok(()),
         }
     }
 

@@ -405,8 +405,11 @@ fn problems_are_found_in_headers() {
         assert_eq!(clips.load(*index).unwrap_err().to_string(), *error, "loading says the same");
     }
     assert_eq!(clips.load(6).unwrap().len(), 16_000);
-    let segments = "{\"audio\": \"b.wav\", \"segments\": [{\"start\": 0, \"end\": 1.5, \"text\": \"x\"}]}";
-    assert_eq!(Clips::open(&folder.file("s.jsonl", segments)).unwrap().problems().len(), 1);
+    for (start, end, problems) in [(0, 1.5, 0), (0, 31.5, 1), (1, 1.5, 1)] {
+        let segment = format!("{{\"start\": {start}, \"end\": {end}, \"text\": \"x\"}}");
+        let list = folder.file("s.jsonl", format!("{{\"audio\": \"b.wav\", \"segments\": [{segment}]}}"));
+        assert_eq!(Clips::open(&list).unwrap().problems().len(), problems, "{start} {end}");
+    }
 }
 
 #[test]

@@ -153,9 +153,14 @@ const EXTENSIONS: [(&str, Format); 9] = [
 ];
 
 impl Format {
-    /// Returns the format of this file's extension.
+    /// Returns the format of this file's extension, or of the one before `.gz`.
     pub(crate) fn by_extension(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?;
+        if extension.eq_ignore_ascii_case("gz") {
+            let format = Self::by_extension(Path::new(path.file_stem()?))?;
+            // A table of Parquet is compressed within.
+            return (format != Self::Parquet).then_some(format);
+        }
         EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known)).map(|(_, format)| *format)
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::fields::TaskFields;
 use super::find;
 use super::json::{self, Noted};
-use super::lines::{Rows, is_blank, lines, open, read_error};
+use super::lines::{Rows, is_blank, lines, open_text, read_error};
 use super::row::{Content, Row};
 use super::starts::Starts;
 use super::warnings::warn_once;
@@ -182,7 +182,7 @@ const END: &str = "\0 end of table \0";
 
 fn table(task: &TaskFields, path: Arc<Path>, delimiter: u8, quoting: bool) -> Result<Rows, RecordsError> {
     let end = std::io::Cursor::new(format!("\n{END}\n"));
-    let (bytes, mut starts) = Starts::of(BufReader::new(open(&path)?).chain(end));
+    let (bytes, mut starts) = Starts::of(BufReader::new(open_text(&path)?).chain(end));
     let mut records = csv::ReaderBuilder::new()
         .delimiter(delimiter)
         .has_headers(false)

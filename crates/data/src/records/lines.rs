@@ -1,9 +1,11 @@
 //! Lines of files, and functions that all formats share.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
 
 use super::row::Row;
 use super::{Origin, RecordsError};
@@ -19,6 +21,13 @@ pub(crate) fn open(path: &Path) -> Result<File, RecordsError> {
     })
 }
 
+/// Opens a file of text for reading; of one that gzip has compressed, what it holds.
+pub(crate) fn open_text(path: &Path) -> Result<Box<dyn Read>, RecordsError> {
+    let mut file = BufReader::new(open(path)?);
+    let is_gzip = file.fill_buf().map_err(|error| read_error(path, error))?.starts_with(&[0x1f, 0x8b]);
+    Ok(if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
+}
+
 /// Makes an error of the operating system or of a format's reader.
 pub(crate) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
     RecordsError::Read { path: path.into(), reason: error.to_string() }
@@ -29,7 +38,7 @@ pub(crate) fn read_error(path: &Path, error: impl ToString) -> RecordsError {
 pub(crate) fn lines(
     path: &Arc<Path>,
 ) -> Result<impl Iterator<Item = Result<(u64, String), RecordsError>> + use<>, RecordsError> {
-    let file = open(path)?;
+    let file = open_text(path)?;
     let path = path.clone();
     Ok((1..).zip(BufReader::new(file).split(b'\n')).map(move |(number, line)| {
         let mut line = line.map_err(|error| read_error(&path, error))?;

@@ -66,8 +66,12 @@ pub(crate) fn divided(clips: &Clips, window: f64, seconds: &[Option<f64>]) -> Di
     for (index, seconds) in seconds.iter().copied().enumerate() {
         let clip = clips.clip(index);
         let fits = seconds.is_some_and(|seconds| seconds <= window + EXCESS);
-        if !clip.segments.is_empty() && !fits {
-            let groups = match group(&clip.segments, window) {
+        let segments = match seconds {
+            Some(seconds) => clip.segments_within(seconds),
+            None => clip.segments.clone(),
+        };
+        if !segments.is_empty() && !fits {
+            let groups = match group(&segments, window) {
                 Ok(groups) => groups,
                 Err(error) => {
                     division.unusable.push((index, error));
@@ -86,12 +90,12 @@ pub(crate) fn divided(clips: &Clips, window: f64, seconds: &[Option<f64>]) -> Di
             division.long.push((index, seconds));
         } else {
             let begin = clip.start.unwrap_or(0.0);
-            let timed = if clip.segments.is_empty() {
+            let timed = if segments.is_empty() {
                 // A part of a longer recording begins and ends with its text.
                 let part = seconds.filter(|_| clip.start.is_some() && clip.end.is_some());
                 part.map(|end| vec![TimedText { start: 0.0, end, text: clip.text.clone() }])
             } else {
-                Some(clip.segments.iter().map(|s| s.later(-begin)).collect())
+                Some(segments.iter().map(|s| s.later(-begin)).collect())
             };
             let before = division.pieces.last().map(|piece| piece.clip + 1);
             let follows = clips.continues(index) && before == Some(index);

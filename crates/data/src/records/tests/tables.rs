@@ -143,3 +143,31 @@ fn an_array_with_the_extension_of_lines_is_read() {
     assert_eq!(classes(&folder.file("b.jsonl", array.replace('\n', ""))), expected);
     assert_eq!(classes(&folder.file("c.jsonl", "[\"a\", 1]\n[\"b\", 0]\n")), expected);
 }
+
+#[test]
+fn files_that_gzip_has_compressed_are_read() {
+    use std::io::Write;
+    let folder = Folder::new();
+    let expected = counted([("a", 1), ("b", 0)]);
+    let zipped = |text: &str| {
+        let mut file = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        file.write_all(text.as_bytes()).expect("compressed");
+        file.finish().expect("compressed")
+    };
+    let [csv, jsonl] =
+        ["text,label\na,1\nb,0\n", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": 0}\n"].map(zipped);
+    assert_eq!(classes(&folder.file("a.csv.gz", &csv)), expected);
+    assert_eq!(classes(&folder.file("parts/a.jsonl.gz", &jsonl)), expected);
+    assert_eq!(classes(&at(folder.path("parts"))), expected);
+    // The content says it, not the name.
+    assert_eq!(classes(&folder.file("a.csv", &csv)), expected);
+    let error =
+        |name: &str, bytes: &[u8]| InputRecord::read(&folder.file(name, bytes)).expect_err("refused").to_string();
+    assert!(
+        error("a.tsv.gz", &csv[..csv.len() / 2]).contains("a.tsv.gz"),
+        "{}",
+        error("a.tsv.gz", &csv[..csv.len() / 2])
+    );
+    assert!(error("a.gz", &csv).contains("extension"), "{}", error("a.gz", &csv));
+    assert!(error("a.parquet.gz", &csv).contains("extension"), "{}", error("a.parquet.gz", &csv));
+}
