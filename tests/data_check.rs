@@ -411,6 +411,19 @@ tasks:
     run().assert_refusal(&["training would fail", "tone/valid", "awful"]);
     place.write("valid.tsv", "text\tlabel\n \tgood\n\tbad\n");
     run().assert_refusal(&["training would fail", "tone/valid", "all 2 records have an empty text"]);
+    // A row for each word, as tables of named entities often are, and a head that is longer than the backbone.
+    place.write("words.csv", "Sentence #,Word,Tag\nSentence: 1,hello,O\n,world,B-X\nSentence: 2,good,O\n");
+    let tags = "{path: words.csv, columns: {words: Word, tags: Tag}}";
+    let head = "head: {type: tag, labels: [O, B-X, I-X], max_length: 8}";
+    place.write(
+        "tags.yaml",
+        format!("model: {{backbone: bert, path: bert}}\ntasks: [{{name: names, {head}, data: {{train: {tags}, valid: {tags}}}}}]\n"),
+    );
+    let words = place.run(&["data", "check", "--config", "tags.yaml"]);
+    assert!(words.succeeded().stdout.contains("3 of 3 records have one word"));
+    place
+        .run(&["data", "check", "--config", "tags.yaml", "--set", "tasks.names.head.max_length=1000"])
+        .assert_refusal(&["training would fail", "names", "1000", "positions"]);
     // One text of a pair in both splits.
     place.write("train.tsv", "text\ttext_pair\tlabel\nhello world hello world\ta\tgood\n");
     place.write("valid.tsv", "text\ttext_pair\tlabel\nhello world hello world\tb\tbad\n");
@@ -419,6 +432,15 @@ tasks:
         outcome.stdout.contains("tone/valid: 1 of 1 samples share a passage, or one text of a pair"),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn texts_that_training_writes_in_lower_case_must_be_spelt_so_too() {
+    let place = clean();
+    let (outcome, report) = check(&place, &["--set", "data.augment.text.lowercase=0.3"]);
+    assert_eq!(outcome.status, Some(2), "{outcome:?}");
+    assert_eq!(problems(&report, "failure"), [("unspellable".to_owned(), 3)], "{report:#}");
+    assert!(outcome.stderr.contains("data.augment.text.lowercase"), "{outcome:?}");
 }
 
 #[test]

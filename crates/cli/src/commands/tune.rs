@@ -16,6 +16,7 @@ use undertone::fit::tune::{Attempt, Goal, HEAD, Limits, Outcome, TuneError, Tune
 use undertone::ops::runs_on_host;
 use undertone::phases::Experiment;
 use undertone::phases::tune::{SIGNATURE, Tuned, earlier_batch, record_batch, run_probe, subject, tune, tuned_yaml};
+use undertone::store::write_atomically;
 use undertone::train::{Amount, LrScaling, MemoryBudget, available_memory_bytes, resident_memory_bytes};
 
 /// Name of the hidden command.
@@ -139,8 +140,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn write(out: &Path, experiment: &Experiment, results: &[String]) -> Result<(), Failure> {
-    std::fs::write(out, tuned_yaml(experiment, results))
-        .map_err(|e| Failure::Machine(format!("cannot write `{}`: {e}", out.display())))
+    let yaml = tuned_yaml(experiment, results);
+    write_atomically(out, yaml.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
 /// Searches for the batch.

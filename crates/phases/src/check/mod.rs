@@ -43,7 +43,7 @@ pub fn check(experiment: &Experiment, options: &CheckOptions) -> Result<DataChec
     let mut window = None;
     if experiment.model.backbone.is_text() {
         let text = experiment.model.load_text(&device)?;
-        let written = Written { data: &experiment.data, tokenizer: &text.tokenizer, framer: &text.framer };
+        let written = Written { data: &experiment.data, backbone: &text };
         for place in places(experiment, &tasks) {
             collected.split(&place, |look, source| written.source(look, source));
         }

@@ -224,6 +224,8 @@ pub enum ProblemKind {
     Unknown,
     /// Labels without training samples.
     NoSample,
+    /// Records of one word, where words are tagged in their sentence.
+    OneWord,
 }
 
 impl ProblemKind {
@@ -261,6 +263,10 @@ impl ProblemKind {
             Self::CutInput => ("inputs are cut to the head's length", ""),
             Self::CutTarget => ("answers are cut, or lie in no window", "give the head more room"),
             Self::Unknown => ("tokens of the input are unknown to the vocabulary", ""),
+            Self::OneWord => (
+                "records have one word, which is read as a sentence of its own",
+                "write the words of a sentence into one row, or use CoNLL files with blank lines between sentences",
+            ),
             Self::NoSample => ("labels have no sample", "remove them from the head, or give samples"),
         }
     }

@@ -168,6 +168,7 @@ impl<'a> Speech<'a> {
             let timed = piece.timed.as_deref().filter(|_| timed);
             self.tokens.encode("", Spoken { text: &piece.text, timed, previous: None, language, task })
         });
+        let lowercased = look.place.training() && data.augment.text.lowercase > 0.0;
         let mut lengths = Vec::with_capacity(pieces.len());
         let mut bad: BTreeMap<ProblemKind, Vec<String>> = BTreeMap::new();
         let mut characters = Characters::new(&self.tokens);
@@ -175,6 +176,10 @@ impl<'a> Speech<'a> {
             let source = match encoded {
                 Ok((ids, _)) => {
                     lengths.push(self.tokens.length(&ids));
+                    if lowercased && let Some(what) = self.unspelt_lowercase(piece, &mut characters, &piece.name(clips))
+                    {
+                        bad.entry(ProblemKind::Unspellable).or_default().push(what);
+                    }
                     continue;
                 }
                 Err(SpeechError::Text { source, .. }) => source,
@@ -204,6 +209,15 @@ impl<'a> Speech<'a> {
             look.add(severity, kind, pieces.len(), samples);
         }
         lengths
+    }
+
+    /// Returns what the tokenizer cannot spell of a text that training may write in lower case.
+    fn unspelt_lowercase(&self, piece: &Piece, characters: &mut Characters, name: &str) -> Option<String> {
+        let text = piece.text.to_lowercase();
+        let spoken = Spoken { text: &text, timed: None, previous: None, language: None, task: None };
+        let error = self.tokens.encode("", spoken).err()?;
+        matches!(error, SpeechError::Text { source: TokenizerError::Unspellable { .. }, .. })
+            .then(|| format!("`{name}` ({}, by `data.augment.text.lowercase`)", characters.note(&text, name)))
     }
 
     /// Checks the loudness of recordings, clipping, and the length of texts for their duration.

@@ -7,6 +7,7 @@ use crate::progress::Bar;
 use crate::{note, output};
 use std::path::{Path, PathBuf};
 use undertone::phases::check::{CheckOptions, DataCheck, Severity, check};
+use undertone::store::write_atomically;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -65,7 +66,7 @@ fn verdict(found: &DataCheck) -> Result<(), Failure> {
 }
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(file, text).map_err(|e| unwritable(file, &e))
+    write_atomically(file, text.as_bytes()).map_err(|e| Failure::Machine(e.to_string()))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
