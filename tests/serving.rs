@@ -36,6 +36,7 @@ fn clients_of_openai_get_the_text_that_transcribe_prints() {
     };
     let models = server.get("/v1/models").json();
     assert_eq!(models["data"][0]["id"], "whisper-nano-cw-wide", "{models}");
+    assert_eq!(server.get("/v1/models/whisper-1").json()["id"], "whisper-1", "the first model's other name");
 
     assert_eq!(ask(&[]).json(), json!({"text": text.trim_end()}));
     assert_eq!(ask(&[("response_format", "text")]).body, text);

@@ -52,9 +52,9 @@ struct Settings {
 const TIED: [&str; 3] = ["embed_tokens", "embed_tokens.modules_to_save", "proj_out"];
 
 /// Keys that, if they are set, make an adapter compute something else than a low-rank update of linear layers.
-const OTHER_KINDS: [&str; 7] = [
+const OTHER_KINDS: [&str; 9] = [
     "use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "layer_replication", "alora_invocation_tokens",
-    "arrow_config",
+    "arrow_config", "lora_bias", "trainable_token_indices",
 ];
 
 /// Returns the kind of `init_lora_weights` with which PEFT subtracts the initial update from the base's weights whenever it loads
@@ -149,9 +149,16 @@ impl PeftLora {
     /// Refuses an embedding that was trained whole: PEFT's copy of it is apart from the output layer, which is the same tensor here, and
     /// keeps the base's values unless the two were tied.
     fn check_tied(&self) -> Result<(), FolderError> {
-        let whole = self.names.iter().find(|name| {
-            !name.contains(".original_module.") && TIED.iter().any(|layer| name.ends_with(&format!("{layer}.weight")))
-        });
+        let is_tied = |name: &str| TIED.iter().any(|layer| name.ends_with(&format!("{layer}.weight")));
+        if let Some(name) =
+            self.names.iter().find(|name| is_tied(&name.replace(".lora_A.", ".")) && name.contains(".lora_A."))
+        {
+            return Err(self.refuse(
+                name,
+                "adapts the output layer, which is one with the embedding here: merge it with PEFT first",
+            ));
+        }
+        let whole = self.names.iter().find(|name| !name.contains(".original_module.") && is_tied(name));
         match whole.filter(|_| !self.settings.ensure_weight_tying) {
             Some(name) => Err(self.refuse(
                 name,
@@ -359,6 +366,7 @@ mod tests {
         let cases = [
             (r#"{"peft_type": "ADALORA", "base_model_name_or_path": "b"}"#, "ADALORA"),
             (r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "use_dora": true}"#, "use_dora"),
+            (r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "lora_bias": true}"#, "lora_bias"),
             (
                 r#"{"peft_type": "LORA", "base_model_name_or_path": "b", "init_lora_weights": "pissa_niter_4"}"#,
                 "pissa_niter_4",

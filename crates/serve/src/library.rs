@@ -75,7 +75,7 @@ impl Entry {
 const MOST_LOADED: usize = 2;
 
 /// Name that clients of OpenAI's service give. It stands for the first model.
-const USUAL: &str = "whisper-1";
+pub const USUAL: &str = "whisper-1";
 
 impl Library {
     /// Loads `models`, and offers the runs below `runs`.
@@ -165,7 +165,7 @@ impl Library {
             Some((_, model)) if name == USUAL && task.is_none() => Ok(model.clone()),
             _ => Err(ApiError::new(
                 StatusCode::NOT_FOUND,
-                format!("there is no model `{name}`: choose one of /v1/models"),
+                format!("there is no model `{name}`: /v1/models lists those for recordings, and /api/models all"),
             )),
         }
     }

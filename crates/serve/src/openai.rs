@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::job::{Event, Request, start};
-use crate::library::Entry;
+use crate::library::{Entry, USUAL};
 use crate::state::State;
 use crate::upload::Form;
 use axum::Json;
@@ -36,7 +36,13 @@ pub async fn models(Shared(state): Shared<State>) -> Json<Value> {
 
 /// `GET /v1/models/{id}`.
 pub async fn model(Shared(state): Shared<State>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    let found = audio_models(state).await.into_iter().find(|model| model["id"] == id.as_str());
+    let models = audio_models(state).await;
+    let first = models.first().filter(|_| id == USUAL).map(|first| {
+        let mut model = first.clone();
+        model["id"] = id.as_str().into();
+        model
+    });
+    let found = models.into_iter().find(|model| model["id"] == id.as_str()).or(first);
     let unknown =
         || ApiError::new(StatusCode::NOT_FOUND, format!("there is no model `{id}`: choose one of /v1/models"));
     found.map(Json).ok_or_else(unknown)

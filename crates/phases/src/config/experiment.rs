@@ -201,7 +201,11 @@ impl Experiment {
         for setting in settings {
             let malformed = || format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`");
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
-            let value: serde_json::Value = serde_norway::from_str(text).map_err(|_| malformed())?;
+            let value: serde_json::Value = serde_norway::from_str(text).map_err(|error| {
+                format!(
+                    "`--set {setting}`: the value is no YAML: {error}; a text with such characters is written in quotes"
+                )
+            })?;
             layers.set(key, value, SET)?;
         }
         layers.migrate()?;

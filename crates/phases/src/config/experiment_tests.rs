@@ -102,10 +102,25 @@ fn elements_of_lists_are_set_by_name_or_number() {
         (experiment.tasks[1].lora.as_ref().map_or(0, |lora| lora.r), experiment.tasks[0].name.as_str()),
         (3, "a")
     );
+    // Keys of environment variables have no capital letters.
+    let renamed = load(&yaml.replace("name: b", "name: B"), &["tasks.b.weight=2"]).expect("loaded");
+    assert_eq!(renamed.tasks[1].weight, 2.0);
     for (setting, culprit) in [("tasks.c.weight=2", "`c`"), ("tasks.2.weight=2", "`2`"), ("tasks.a.wait=2", "wait")] {
         let error = load(yaml, &[setting]).expect_err(setting).to_string();
         assert!(error.contains(culprit), "{error}");
     }
+}
+
+#[test]
+fn the_tasks_losses_have_a_weight_in_phase_2_only_where_it_is_given() {
+    let task = |yaml: &str, settings: &[&str]| {
+        let phases = load(&format!("{{tasks: [{{name: a, data: &d {{train: {{synth: cw}}, valid: {{synth: cw}}}}}}, {{name: b, data: *d}}]{yaml}}}"), settings).expect("loaded").phases;
+        [phases.router.losses.task, phases.router.losses.routing, phases.joint.losses.task]
+    };
+    assert_eq!(task("", &[]), [0.0, 1.0, 1.0]);
+    assert_eq!(task(", phases: {2: {losses: {routing: 2}}, 3: {losses: {routing: 2}}}", &[]), [0.0, 2.0, 1.0]);
+    assert_eq!(task("", &["phases.2.losses.entropy=0.5"]), [0.0, 1.0, 1.0]);
+    assert_eq!(task("", &["phases.2.losses.task=0.5"]), [0.5, 1.0, 1.0]);
 }
 
 #[test]
@@ -383,12 +398,29 @@ fn refusals_name_the_key_and_the_place() {
         ("train: {evaluate: {metrics: [bleu]}, checkpoint: {metric: bleu}}", vec![], vec!["bleu"]),
         ("", vec!["train.max_steps"], vec!["--set train.max_steps"]),
         ("", vec!["train.no_such=1"], vec!["train.no_such", "--set"]),
+        ("", vec!["router.hidden=[8"], vec!["--set router.hidden=[8", "no YAML", "quotes"]),
+        (
+            "{phases: {1: {train: {optimizer: {lr: abc}}}}, tasks: [{name: a, data: {train: {synth: cw}, valid: {synth: cw}}}]}",
+            vec![],
+            vec!["`phases.1.train`", "`optimizer.lr`", "`abc`"],
+        ),
+        (
+            "{train: {checkpoint: {metric: loss}}, tasks: [{name: a, data: {train: {synth: cw}, valid: {synth: cw}}}]}",
+            vec![],
+            vec!["`train.checkpoint.metric`", "runs without `tasks`"],
+        ),
+        (
+            "tasks: [{name: übersetzung, data: {train: {synth: cw}, valid: {synth: cw}}}]",
+            vec![],
+            vec!["`tasks.0.name`", "letters from a to z"],
+        ),
     ] {
         let error = load(yaml, &settings).expect_err(yaml).to_string();
         for culprit in culprits {
             assert!(error.contains(culprit), "{error:?} does not name {culprit}");
         }
         assert!(!error.contains('\n'), "{error:?} is more than a sentence");
+        assert!(!error.contains("::"), "{error:?} names a type of Rust");
     }
     assert!(matches!(Experiment::load(Some(Path::new("no/such.yaml")), &[]), Err(ConfigError::NoFile(_))));
     let dir = tempfile::tempdir().expect("a directory");

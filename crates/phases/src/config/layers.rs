@@ -157,7 +157,7 @@ fn set_within(at: &mut serde_json::Value, key: &str, value: serde_json::Value) -
     let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
     let next = match at {
         serde_json::Value::Array(items) => {
-            let named = items.iter().position(|item| item.get("name").is_some_and(|name| name == first));
+            let named = position_by_name(items, first);
             let index = named.or_else(|| first.parse().ok().filter(|index| *index < items.len()));
             let count = items.len();
             index.and_then(|index| items.get_mut(index)).ok_or_else(|| {
@@ -179,6 +179,14 @@ fn set_within(at: &mut serde_json::Value, key: &str, value: serde_json::Value) -
             Ok(())
         }
     }
+}
+
+/// Finds an element by its `name`. Keys of environment variables have lost their capital letters, so these do not count where no name
+/// is equal.
+fn position_by_name(items: &[serde_json::Value], name: &str) -> Option<usize> {
+    let of = |item: &serde_json::Value| item.get("name").and_then(serde_json::Value::as_str).map(str::to_owned);
+    let equal = items.iter().position(|item| of(item).is_some_and(|known| known == name));
+    equal.or_else(|| items.iter().position(|item| of(item).is_some_and(|known| known.eq_ignore_ascii_case(name))))
 }
 
 /// YAML file whose merge keys (`<<: *anchor`) are resolved. Figment's own reader does not resolve them.
@@ -236,9 +244,10 @@ pub(crate) fn sentence(error: &figment::Error) -> String {
         problem = rest.to_owned();
     }
     let problem = plain(&problem);
-    let place = error.metadata.as_ref().map(|m| match &m.source {
-        Some(figment::Source::File(path)) => format!(" (in {})", path.display()),
-        _ => format!(" (in {})", m.name),
+    let place = error.metadata.as_ref().and_then(|m| match &m.source {
+        Some(figment::Source::File(path)) => Some(format!(" (in {})", path.display())),
+        // Figment calls a layer of values by their Rust type.
+        _ => (!m.name.contains("::")).then(|| format!(" (in {})", m.name)),
     });
     let key = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
     format!("{key}{problem}{}", place.unwrap_or_default())

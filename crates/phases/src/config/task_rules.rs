@@ -75,10 +75,12 @@ pub(crate) fn validate_tasks(
         let name = &task.name;
         let is_of_folder = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
         ensure(is_of_folder, || {
-            format!("`tasks[{index}].name` is `{name}`: it names folders, so it has letters, figures, `-` and `_` only")
+            format!(
+                "`tasks.{index}.name` is `{name}`: it names folders, so it has letters from a to z, figures, `-` and `_` only"
+            )
         })?;
         ensure(!RESERVED.contains(&name.as_str()), || {
-            format!("`tasks[{index}].name` is `{name}`, which records use for something else: choose another")
+            format!("`tasks.{index}.name` is `{name}`, which records use for something else: choose another")
         })?;
         let is_taken = tasks[..index].iter().any(|other| other.name == *name);
         ensure(!is_taken, || format!("two tasks are called `{name}`: names tell them apart"))?;

@@ -32,9 +32,15 @@ impl Experiment {
         ensure(!name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']), || {
             format!("`run.name` is `{name}`: it names a directory, so it is not empty and has no slash or leading dot")
         })?;
+        if !self.tasks.is_empty() {
+            self.validate_without_whole()?;
+        }
         self.train.validate().map_err(|e| e.to_string())?;
         let metrics = &self.train.evaluate.metrics;
-        ensure(!metrics.is_empty(), || "`train.evaluate.metrics` is `empty`: name at least one metric")?;
+        ensure(
+            !metrics.is_empty() || !self.tasks.is_empty(),
+            || "`train.evaluate.metrics` is `empty`: name at least one metric",
+        )?;
         self.model.validate()?;
         let registered: Vec<&str> = HeadConfig::default().registered_metrics().iter().map(|m| m.name).collect();
         let is_known = |metric: &str| ["cer", "wer", "loss"].contains(&metric) || registered.contains(&metric);
@@ -185,14 +191,21 @@ impl Experiment {
         Ok(most)
     }
 
-    /// Checks the additional rules of a run with tasks.
-    fn validate_tasks(&self) -> Result<(), ConfigError> {
+    /// Refuses keys of runs without tasks in a run with tasks.
+    fn validate_without_whole(&self) -> Result<(), ConfigError> {
         let unsaid = SourceConfig::default().others();
         // Configurations saved before `data.valid` became optional have these samples of a synthesiser.
         let valid = self.data.valid.as_ref().is_some_and(|valid| *valid != unsaid).then_some("data.valid");
-        if let Some(key) = self.first_given(&OF_WHOLE).or(valid) {
+        // In code the training may be that of the Learner, which has no metrics unless they are given.
+        let is_of_learner = |key: &&str| key.starts_with("train.") && self.train.evaluate.metrics.is_empty();
+        if let Some(key) = self.first_given(&OF_WHOLE).filter(|key| !is_of_learner(key)).or(valid) {
             return Err(format!("`{key}` is for runs without `tasks`: tasks have their own data and metrics").into());
         }
+        Ok(())
+    }
+
+    /// Checks the additional rules of a run with tasks.
+    fn validate_tasks(&self) -> Result<(), ConfigError> {
         let is_text = self.model.backbone.is_text();
         if is_text && let Some(key) = self.first_given(&OF_SPEECH) {
             return Err(format!("`{key}` is for speech, and `model.backbone` reads text: leave it out").into());

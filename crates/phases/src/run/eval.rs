@@ -226,6 +226,9 @@ impl Subject {
         if matches!(self, Self::Tasks(..)) {
             return Err(refused("every task has data of its own: name one with --task".into()));
         }
+        if data.trim_start().starts_with('[') {
+            return Err(refused("it is one source: read several files as `{path: [one.csv, other.csv]}`".into()));
+        }
         let source = match data.trim_start().starts_with('{') {
             true => serde_norway::from_str(data).map_err(|error| refused(error.to_string()))?,
             false => SourceConfig::files(Path::new(data).to_path_buf()),
