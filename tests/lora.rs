@@ -62,6 +62,26 @@ fn predicted(place: &Place, run: &[&str], clips: &[String]) -> Vec<String> {
 }
 
 #[test]
+fn the_average_of_an_adapter_is_a_model_for_every_command() {
+    let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
+    write_model(&place.path("model"));
+    place.train("tiny.yaml", &[&LORA[..], &["--set", "train.ema_decay=0.5"]].concat()).succeeded();
+    let (average, clip) = ("runs/tiny/best_ema", &clips(&place)[0]);
+    let score = std::fs::read(place.path("runs/tiny/best_ema/score.json")).expect("a score");
+    let score: Value = serde_json::from_slice(&score).expect("JSON");
+    let judged = loss(&place, &["eval", "--run", average]);
+    assert!((judged - score["value"].as_f64().expect("a number")).abs() < 1e-5, "{judged} {score}");
+    assert!(
+        (judged - loss(&place, &["eval", "--run", "runs/tiny"])).abs() > 1e-6,
+        "the average is not the model itself"
+    );
+    ran(&place, &["export", "--run", average, "--merge", "--out", "averaged"]);
+    let said = ["averaged", average].map(|model| ran(&place, &["transcribe", "--model", model, clip]).stdout);
+    assert_eq!(said[0], said[1]);
+    ran(&place, &["predict", "--run", average, "--audio", clip]);
+}
+
+#[test]
 fn an_adapter_on_a_whisper_is_trained_judged_merged_and_used() {
     let (place, clips) = adapted();
     let run = "runs/tiny";

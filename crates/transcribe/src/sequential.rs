@@ -120,7 +120,7 @@ impl Transcriber {
                 plain.extend_from_slice(&self.parts.prefix);
             }
             start.pop();
-            let begin = self.whisper.tokenizer.timestamp_begin();
+            let begin = self.whisper.tokenizer.times().start;
             let mut begun = 0;
             if seek == 0 && !self.parts.prefix.is_empty() {
                 // Without a time before it, the first time would stand within its sentence.

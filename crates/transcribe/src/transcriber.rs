@@ -81,7 +81,8 @@ impl Transcriber {
         let vad = OnceLock::new();
         let this = Self { whisper, reading, log_mel, options, parts, device: device.clone(), vad };
         this.check_language_and_task()?;
-        let times = this.whisper.config.vocab_size > this.whisper.tokenizer.timestamp_begin() as usize;
+        let first = this.whisper.tokenizer.timestamp_begin();
+        let times = first.is_some_and(|first| this.whisper.config.vocab_size > first as usize);
         if this.options.segmentation == Segmentation::Timestamps && this.reader().is_none() && !times {
             return Err(TranscribeError::NoTimestamps);
         }

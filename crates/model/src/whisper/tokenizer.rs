@@ -16,6 +16,7 @@ pub struct WhisperTokenizer {
     special_ids: BTreeSet<u32>,
     /// Words that were added to the vocabulary, by id.
     added: BTreeMap<u32, String>,
+    text_end: u32,
     /// Byte that each character of the byte alphabet represents.
     bytes_of: BTreeMap<char, u8>,
     /// Whether it has a token for every byte and changes no text, so that it can encode any text.
@@ -73,6 +74,7 @@ const TIMES: u32 = 1501;
 const SOT: &str = "<|startoftranscript|>";
 const EOT: &str = "<|endoftext|>";
 const NO_TIMESTAMPS: &str = "<|notimestamps|>";
+const FIRST_TIME: &str = "<|0.00|>";
 const START_OF_PREVIOUS: &str = "<|startofprev|>";
 
 impl WhisperTokenizer {
@@ -88,12 +90,14 @@ impl WhisperTokenizer {
             .into_iter()
             .partition(|(_, token)| token.special || vocabulary::is_control(&token.content));
         let special: BTreeMap<String, u32> = special.into_iter().map(|(id, token)| (token.content, id)).collect();
-        let added = added.into_iter().map(|(id, token)| (id, token.content)).collect();
-        let special_ids = special.values().copied().collect();
+        let added: BTreeMap<u32, String> = added.into_iter().map(|(id, token)| (id, token.content)).collect();
+        let special_ids: BTreeSet<u32> = special.values().copied().collect();
+        let is_text = |id: &u32| !special_ids.contains(id) && !added.contains_key(id);
+        let text_end = inner.get_vocab(false).into_values().filter(is_text).max().map_or(0, |id| id + 1);
         let spells_all = inner.get_normalizer().is_none()
             && byte_alphabet().all(|(_, s)| inner.token_to_id(&s.to_string()).is_some());
         let bytes_of = byte_alphabet().map(|(byte, symbol)| (symbol, byte)).collect();
-        let this = Self { inner, bytes, special, special_ids, added, bytes_of, spells_all };
+        let this = Self { inner, bytes, special, special_ids, added, text_end, bytes_of, spells_all };
         for token in [SOT, EOT, NO_TIMESTAMPS] {
             this.special(token, ": it is not a Whisper tokenizer")?;
         }
@@ -246,15 +250,22 @@ impl WhisperTokenizer {
         Ok(prompt)
     }
 
-    /// Token of the time 0 s in models with timestamps. The next one stands for 20 ms, and so on to 30 s. The
-    /// timestamps follow the token for no timestamps; not every `tokenizer.json` lists them.
-    pub fn timestamp_begin(&self) -> u32 {
-        self.special.get(NO_TIMESTAMPS).map_or(0, |id| id + 1)
+    /// Token of the time 0 s in models with timestamps. The next one stands for 20 ms, and so on to 30 s. In OpenAI's vocabularies
+    /// the timestamps follow the token for no timestamps, and not every `tokenizer.json` lists them. `None` if that token is not the last
+    /// of the vocabulary either, as where training programs put special tokens before those of text.
+    pub fn timestamp_begin(&self) -> Option<u32> {
+        let listed = self.special.get(FIRST_TIME).copied();
+        listed.or_else(|| self.special.get(NO_TIMESTAMPS).map(|id| id + 1).filter(|id| *id >= self.text_end()))
     }
 
-    /// Tokens of times, up to words that somebody has added after them.
+    /// First token after those of text, which special tokens and words that somebody has added are not counted among.
+    pub fn text_end(&self) -> u32 {
+        self.text_end
+    }
+
+    /// Tokens of times, up to words that somebody has added after them; none in a vocabulary without.
     pub fn times(&self) -> Range<u32> {
-        let begin = self.timestamp_begin();
+        let Some(begin) = self.timestamp_begin() else { return 0..0 };
         let end = self.added.range(begin..).next().map_or(u32::MAX, |(id, _)| *id);
         begin..end.min(begin + TIMES)
     }
@@ -367,8 +378,8 @@ mod tests {
         assert_eq!(t.token_bytes(t.vocab_size() as u32), None);
         assert!(t.encode("các bạn").expect("spelled").len() <= 3, "{:?}", t.encode("các bạn"));
         assert!(t.encode("các bạn").expect("spelled").iter().all(|id| (*id as usize) < 300));
-        assert_eq!(t.special_token("<|2.00|>"), Some(t.timestamp_begin() + 100));
-        assert_eq!(t.vocab_size() as u32, t.timestamp_begin() + 101);
+        assert_eq!(t.special_token("<|2.00|>"), t.timestamp_begin().map(|begin| begin + 100));
+        assert_eq!(Some(t.vocab_size() as u32), t.timestamp_begin().map(|begin| begin + 101));
         assert_eq!(t.languages().keys().collect::<Vec<_>>(), ["<|vi|>"]);
         let multilingual = GenerationConfig::new(true);
         assert_eq!(t.prompt(&multilingual, Some("vi"), None).expect("a prompt").len(), 4);
@@ -381,6 +392,28 @@ mod tests {
     fn an_unspellable_character_is_named() {
         let error = tokenizer().encode("AB#C").expect_err("refused");
         assert!(matches!(error, TokenizerError::Unspellable { character: '#', .. }), "{error}");
+    }
+
+    #[test]
+    fn a_vocabulary_with_special_tokens_first_has_no_times_among_its_text() {
+        let trained = WhisperTokenizer::train(["we run it", "run"].into_iter(), 260, &["en"], 0).expect("a tokenizer");
+        let mut file: serde_json::Value = serde_json::from_slice(trained.to_bytes()).expect("JSON");
+        let added = file["added_tokens"].as_array_mut().expect("tokens");
+        let count = added.len() as u64;
+        let mut first: BTreeMap<String, u64> = BTreeMap::new();
+        for (id, token) in (0..).zip(added) {
+            first.insert(token["content"].as_str().expect("a token").to_owned(), id);
+            token["id"] = id.into();
+        }
+        let vocab = file["model"]["vocab"].as_object_mut().expect("a vocabulary");
+        for (token, id) in vocab {
+            *id = first.get(token).copied().unwrap_or_else(|| id.as_u64().expect("an id") + count).into();
+        }
+        let tokenizer = WhisperTokenizer::from_bytes(file.to_string().into_bytes()).expect("a tokenizer");
+        assert_eq!((tokenizer.timestamp_begin(), tokenizer.times()), (None, 0..0));
+        assert!(tokenizer.text_end() > tokenizer.end() && trained.text_end() == trained.end());
+        let ids = tokenizer.encode("we run it").expect("encoded");
+        assert!(ids.iter().all(|id| u64::from(*id) >= count) && tokenizer.decode(&ids) == "we run it", "{ids:?}");
     }
 
     #[test]

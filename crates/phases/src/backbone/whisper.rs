@@ -59,8 +59,10 @@ impl SpeechTokenizer for PretrainedWhisper {
     }
 
     fn timestamp_begin(&self) -> Option<u32> {
-        let first = self.tokenizer.timestamp_begin();
-        (self.config.vocab_size > (first + LAST_TIMESTAMP) as usize).then_some(first)
+        let first = self.tokenizer.timestamp_begin()?;
+        // A model with a shorter window has the times of its window, one for each of the encoder's positions.
+        let last = (LAST_TIMESTAMP as usize).min(self.config.max_source_positions);
+        (self.config.vocab_size > first as usize + last).then_some(first)
     }
 
     fn start_of_previous(&self) -> Option<u32> {

@@ -35,9 +35,10 @@ impl Choice {
         let experiment = Experiment::of_run(&root, settings)?;
         let asked = directory.strip_prefix(&root).unwrap_or(Path::new(""));
         // The directory of a stage's model stands for the stage.
-        let asked = if asked.ends_with("best") { asked.parent().unwrap_or(asked) } else { asked };
+        let is_average = asked.ends_with("best_ema");
+        let asked = if asked.ends_with("best") || is_average { asked.parent().unwrap_or(asked) } else { asked };
         let number = task.map(|task| number_of(&experiment.tasks, task)).transpose()?;
-        let (stage, task) = match (asked.as_os_str().is_empty(), experiment.tasks.len()) {
+        let (mut stage, task) = match (asked.as_os_str().is_empty(), experiment.tasks.len()) {
             (true, 0) => (StageSpec::first(&experiment), 0),
             (true, _) => {
                 let task = number.map_or_else(|| only_task(&experiment), Ok)?;
@@ -51,6 +52,7 @@ impl Choice {
                 (stage, task)
             }
         };
+        stage.is_average = is_average;
         if !stage.best().is_dir() {
             return Err(RunError::NoModel(stage.directory));
         }

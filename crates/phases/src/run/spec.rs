@@ -58,6 +58,8 @@ pub struct StageSpec {
     pub(super) teacher: Option<AdapterTeacher>,
     /// Folder that stands for that of its best model, for a model made of it.
     pub(super) replaced_by: Option<Arc<TempDir>>,
+    /// Whether its best model is that of the average of its weights, `best_ema`.
+    pub(super) is_average: bool,
 }
 
 /// Kind of a stage.
@@ -311,6 +313,7 @@ impl StageSpec {
             starts_from: None,
             teacher: None,
             replaced_by: None,
+            is_average: false,
             tasks,
         }
     }

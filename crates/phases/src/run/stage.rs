@@ -83,9 +83,10 @@ impl StageSpec {
         summary.and_then(|summary| summary.get("completed")?.as_bool()).unwrap_or(false)
     }
 
-    /// Returns the folder of its best model.
+    /// Returns the folder of its best model, or of the best average of its weights.
     pub(super) fn best(&self) -> PathBuf {
-        self.replaced_by.as_ref().map_or_else(|| self.directory.join("best"), |folder| folder.path().to_owned())
+        let folder = if self.is_average { "best_ema" } else { "best" };
+        self.replaced_by.as_ref().map_or_else(|| self.directory.join(folder), |replaced| replaced.path().to_owned())
     }
 
     /// Checks that its parameter groups match parameters of its model.
@@ -146,9 +147,10 @@ impl StageSpec {
     fn fresh(&self, setup: &Setup) -> Result<TaskModel, RunError> {
         let (alignment, device) = (&self.loss.alignment, &setup.device);
         let classes = if alignment.elements > 0.0 { setup.experiment.element_classes()? } else { 0 };
+        let blank = blank(&self.loss, setup)?;
         let with_heads = |model: TaskModel| {
             let model = model.with_alignment(alignment, classes, device);
-            match blank(&self.loss, setup) {
+            match blank {
                 Some(blank) => model.with_ctc(blank, device),
                 None => model,
             }
@@ -255,9 +257,17 @@ impl StageSpec {
 }
 
 /// Returns the blank of a CTC loss on the encoder: the end token, which follows those of text. `None` without such a loss.
-fn blank(loss: &LossConfig, setup: &Setup) -> Option<usize> {
-    let end = setup.pretrained.speech().and_then(|speech| speech.tokenizer.end());
-    end.filter(|_| loss.ctc > 0.0).map(|end| end as usize)
+fn blank(loss: &LossConfig, setup: &Setup) -> Result<Option<usize>, RunError> {
+    let speech = setup.pretrained.speech().filter(|_| loss.ctc > 0.0);
+    let Some((speech, end)) = speech.and_then(|speech| Some((speech, speech.tokenizer.end()?))) else {
+        return Ok(None);
+    };
+    if speech.whisper().is_some_and(|whisper| whisper.tokenizer.text_end() > end) {
+        let reason = "`loss.ctc` takes the end token for its blank, and in this vocabulary tokens of text come after it: add special \
+                      tokens after the training of a tokenizer, not before, or let `model.tokenizer` train one";
+        return Err(RunError::Setting(reason.into()));
+    }
+    Ok(Some(end as usize))
 }
 
 /// Returns the number of steps that all stages of phase 1 take together.

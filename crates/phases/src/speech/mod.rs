@@ -90,6 +90,9 @@ impl SpeechDataset {
         let asked = [("language", data.language != "en"), ("task", data.task != "transcribe")];
         if let Some((key, _)) = asked.iter().find(|(_, asked)| *asked && !speech.tokenizer.is_multilingual()) {
             let reason = match speech.whisper() {
+                Some(_) if *key == "language" && data.language.len() > 3 => {
+                    "it is no name of a language that is known here: give the code, like `eo` for Esperanto"
+                }
                 Some(_) => "the model transcribes English and nothing else, whatever it is told",
                 None => "the model has no tokens for languages and tasks",
             };
@@ -251,6 +254,13 @@ fn treatment(experiment: &Experiment, speech: &SpeechBackbone, training: bool) -
     // States are those of a whole window.
     let whole = Pad::Window == if training { data.pad } else { data.eval_pad };
     let states = if whole { StateCache::open(experiment, speech)? } else { None };
+    if let Some(config) = speech.whisper().map(|whisper| &whisper.config).filter(|_| training && states.is_some())
+        && [config.dropout, config.attention_dropout, config.activation_dropout].iter().any(|share| *share > 0.0)
+    {
+        tracing::warn!(
+            "the dropout of the model's encoder is left out: `data.cache: encoder` keeps what it makes without"
+        );
+    }
     let is_of_audio = data.cache.what() != CacheWhat::Encoder;
     let plain = Treatment {
         window,
@@ -262,6 +272,10 @@ fn treatment(experiment: &Experiment, speech: &SpeechBackbone, training: bool) -
     };
     if !training {
         return Ok(plain);
+    }
+    for key in data.augment.without_effect() {
+        let effect = key.split('.').next().unwrap_or_default();
+        tracing::warn!("`data.augment.{key}` has no effect while `data.augment.{effect}.p` is 0");
     }
     let by_seconds = data.max_batch_seconds.is_some();
     let by_length = [("pack", data.pack), ("group_by_length", data.group_by_length), ("max_batch_seconds", by_seconds)];

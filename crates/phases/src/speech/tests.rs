@@ -60,7 +60,7 @@ fn dataset(experiment: &Experiment, source: &SourceConfig) -> Result<SpeechDatas
 /// Returns tokens as text, with the timestamp tokens in between.
 fn spelt(tokens: &[u32]) -> String {
     let whisper = whisper();
-    let first = whisper.tokenizer.timestamp_begin();
+    let first = whisper.tokenizer.timestamp_begin().expect("times");
     let spell = |id: &u32| match id.checked_sub(first) {
         Some(steps) => format!("<{:.2}>", f64::from(steps) * 0.02),
         None => whisper.tokenizer.decode(&[*id]),
@@ -93,7 +93,7 @@ fn a_long_recording_is_cut_at_its_segments_and_tells_their_times() {
     let before = last.tokens.iter().position(|id| *id == whisper.tokenizer.start()).expect("the start");
     assert_eq!(spelt(&last.tokens[1..before]), "CQ DE");
     assert!(!first.tokens[..first.prompt].contains(&last.tokens[0]), "nothing was said before the first");
-    let none = whisper.tokenizer.timestamp_begin() - 1;
+    let none = whisper.tokenizer.timestamp_begin().expect("times") - 1;
     assert!(!first.tokens.contains(&none) && plain.get(0, 0).expect("a sample").tokens.contains(&none));
 }
 
@@ -106,7 +106,7 @@ fn half_of_the_samples_tell_times_and_each_epoch_others() {
     let mut experiment = Experiment::default();
     experiment.data.timestamps = 0.5;
     let dataset = dataset(&experiment, &source).expect("recordings");
-    let first = whisper().tokenizer.timestamp_begin();
+    let first = whisper().tokenizer.timestamp_begin().expect("times");
     let timed = |epoch: u64| -> Vec<bool> {
         let told = |i| dataset.get(i, epoch).expect("a sample").tokens.iter().any(|id| *id >= first);
         (0..dataset.len()).map(told).collect()
@@ -116,6 +116,17 @@ fn half_of_the_samples_tell_times_and_each_epoch_others() {
     assert!((10..=30).contains(&count(&one)) && (10..=30).contains(&count(&two)), "{one:?} {two:?}");
     assert_ne!(one, two);
     assert_eq!(one, timed(0), "the same again");
+}
+
+#[test]
+fn a_model_with_a_short_window_tells_the_times_of_its_window() {
+    for (times, is_enough) in [(101, true), (100, false)] {
+        let mut whisper = whisper();
+        whisper.tokenizer = WhisperTokenizer::train(["a"].into_iter(), 256, &["en"], times).expect("a tokenizer");
+        (whisper.config.vocab_size, whisper.config.max_source_positions) = (whisper.tokenizer.vocab_size(), 100);
+        let speech = SpeechBackbone::from(whisper);
+        assert_eq!(speech.tokenizer.timestamp_begin().is_some(), is_enough, "{times}");
+    }
 }
 
 #[test]
