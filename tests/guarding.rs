@@ -110,7 +110,7 @@ fn a_loss_that_is_no_number_stops_the_run_with_the_names_of_its_samples() {
 /// Training in which one step makes the weight so large that no later loss is a number, by its learning rate.
 fn diverging(dir: &Path, guard: impl Fn(&mut TrainConfig)) -> Learner<OnPartial<Diverging>> {
     let mut config = TrainConfig { log_every: 1, ..judged_run_of(60) };
-    config.checkpoint = CheckpointConfig { every: 1, keep_last: 1, keep_best: 0, metric: "cer".into() };
+    config.checkpoint = CheckpointConfig { every: 1, keep_last: 1, keep_best: 1, metric: "cer".into() };
     guard(&mut config);
     toys::learner(config, Diverging, Partial::of(1.0), dir)
 }

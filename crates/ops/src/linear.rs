@@ -23,6 +23,9 @@ use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
 /// # Shapes
 /// - `x`: `[.., in]`; `weight`: `[out, in]`; `bias`: `[out]`
 /// - output: `[.., out]`
+///
+/// # Panics
+/// If the last axis of `x` is not as wide as the weight takes.
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
     let dtype = result_type(&x);
     linear_as(x, weight, bias, dtype)
@@ -42,10 +45,20 @@ pub(crate) fn linear_as<const D: usize>(
     bias: Option<Tensor<1>>,
     dtype: DType,
 ) -> Tensor<D> {
+    check_width("linear", &x.dims(), weight.dims()[1], &weight.dims());
     if runs_ahead(&x.device()) {
         return step(x, weight, bias, dtype);
     }
     host::restored(product(lowered(x), lowered(weight), bias.map(lowered)), dtype)
+}
+
+/// Checks that the last axis of an operation's input is as wide as its weight takes: kernels get numbers without a shape, and would
+/// take rows of another width for more or fewer rows.
+pub(crate) fn check_width(operation: &str, x: &[usize], width: usize, weight: &[usize]) {
+    assert!(
+        x.last() == Some(&width),
+        "{operation}: the last axis of an input of shape {x:?} is not {width} wide, as the weight of shape {weight:?} takes it"
+    );
 }
 
 fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
@@ -293,6 +306,20 @@ mod tests {
     fn alone<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D> {
         let dtype = result_type(&x);
         step(x, weight, bias, dtype)
+    }
+
+    #[test]
+    fn rows_of_another_width_are_refused() {
+        let ones = |shape| Tensor::<2>::ones(shape, &device());
+        let refused = |run: &dyn Fn()| {
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("refused");
+            caught.downcast_ref::<String>().cloned().unwrap_or_default()
+        };
+        let message = refused(&|| drop(linear(ones([2, 8]), ones([3, 4]), None)));
+        assert!(message.contains("linear: ") && message.contains("[2, 8]") && message.contains("[3, 4]"), "{message}");
+        let channels = || Tensor::<1>::ones([8], &device());
+        let message = refused(&|| drop(crate::layer_norm(ones([2, 4]), channels(), channels(), 1e-5)));
+        assert!(message.contains("layer_norm: ") && message.contains("[2, 4]"), "{message}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::graph::{AnyFloat, with_gradients};
 use crate::host::{self, runs_ahead};
-use crate::linear::{column_sums, gradient_for_bias, linear};
+use crate::linear::{check_width, column_sums, gradient_for_bias, linear};
 use crate::lora::lora_bank;
 use crate::precision::{lowered_input, lowered_weight};
 use crate::product::{Matrix, Products, adds_up, lowered_type, matmul, result_type};
@@ -79,6 +79,7 @@ fn mapped<const D: usize>(
     mut updates: Vec<LoraUpdate<D>>,
     dtype: DType,
 ) -> Tensor<D> {
+    check_width("lora_linear", &x.dims(), weight.dims()[1], &weight.dims());
     // On the CPU, also without its kernels, results have the bits of map and update computed one after the other.
     if updates.is_empty() || !runs_ahead(&x.device()) || result_type(&x) != DType::F32 {
         return host::restored(composed(x, weight, bias, updates), dtype);

@@ -5,6 +5,7 @@ use crate::device::Backing;
 use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
 #[cfg(feature = "tch")]
 use crate::libtorch;
+use crate::linear::check_width;
 #[cfg(feature = "cube")]
 use crate::{
     cube,
@@ -24,7 +25,13 @@ use undertone_kernels::norm as kernels;
 /// # Shapes
 /// - `x`, output: `[.., d_model]`
 /// - `weight`, `bias`: `[d_model]`
+///
+/// # Panics
+/// If the last axis of `x` is not as wide as `weight` and `bias`.
 pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    for of_channels in [&weight, &bias] {
+        check_width("layer_norm", &x.dims(), of_channels.dims()[0], &of_channels.dims());
+    }
     #[cfg(feature = "cube")]
     if Backing::of(&x.device()).is_cube() {
         return step(x, weight, bias, epsilon);

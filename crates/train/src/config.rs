@@ -20,8 +20,8 @@ pub struct TrainConfig {
     /// Batches per optimizer step. The loss is the sum over all their tokens divided by the number of tokens, as in one
     /// large batch.
     pub accumulation: usize,
-    /// Precision of products in the forward and backward pass. `auto` picks the one that suits the device. Evaluation
-    /// is in f32.
+    /// Precision of products in the forward and backward pass: those of this project's layers and operations; layers of Burn in a model of
+    /// your own stay in f32. `auto` picks the one that suits the device. Evaluation is in f32.
     pub compute: Precision,
     /// Reaction to losses that are not finite, and to loss spikes.
     pub guard: GuardConfig,

@@ -11,6 +11,7 @@ use undertone::ops::DeviceSpec;
 use undertone::transcribe::{TranscribeOptions, Transcriber};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// Transcribe clips with each installed program that reads the format, and compare the texts with the model's
     /// here; exit status 1 if one differs. Clips are a folder or a list, as for `data.train.path`; without them, eleven

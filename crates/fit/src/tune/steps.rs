@@ -192,6 +192,7 @@ mod tests {
         let mut config = TrainConfig { epochs: Some(1), ..Default::default() };
         // A metric that the objective alone knows.
         config.checkpoint.metric = "pixel_error".into();
+        config.evaluate.metrics = vec!["pixel_error".into()];
         let config = probe_config(&config, attempt);
         let learner = |timed: ProbeObjective<Double>| {
             Learner::builder(config, timed, model, directory).with_device(device).with_seed(1)

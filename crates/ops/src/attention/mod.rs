@@ -85,8 +85,14 @@ impl AttentionOptions {
 /// - output: `[batch, queries, heads · d_head]`
 ///
 /// # Panics
-/// If `heads` does not divide the last axis of `query`, or the number of key heads does not divide `heads`.
+/// If `heads` does not divide the last axis of `query`, the number of key heads does not divide `heads`, `value` has another shape than
+/// `key`, or `key` another batch than `query`.
 pub fn attention(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, mut options: AttentionOptions) -> Tensor<3> {
+    let [query_shape, key_shape, value_shape] = [&query, &key, &value].map(|x| x.dims());
+    assert!(
+        key_shape == value_shape && query_shape[0] == key_shape[0],
+        "attention: queries of shape {query_shape:?}, keys of {key_shape:?} and values of {value_shape:?} do not belong together"
+    );
     let groups = Groups::of(options.heads, query.dims()[2], key.dims()[2]);
     if options.causal && query.dims()[1] > 1 {
         products(query, groups.repeated(key), groups.repeated(value), options)

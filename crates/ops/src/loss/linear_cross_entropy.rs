@@ -3,6 +3,7 @@
 use super::cross_entropy::{CrossEntropyOptions, LossSum, counted, row_losses};
 use super::output_layer;
 use crate::host::{self, HostOp, binary, floats, fused, like, numbers, tensor, ternary};
+use crate::linear::check_width;
 use crate::precision::lowered;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -20,7 +21,7 @@ use undertone_kernels::loss as kernels;
 /// A target that is neither ignored nor a class index gives an infinite loss on CubeCL's backends.
 ///
 /// # Panics
-/// On the CPU, for such a target.
+/// On the CPU, for such a target; and if the last axis of `x` is not as wide as `weight` takes.
 pub fn linear_cross_entropy(
     x: Tensor<2>,
     weight: Tensor<2>,
@@ -28,6 +29,7 @@ pub fn linear_cross_entropy(
     targets: Tensor<1, Int>,
     options: CrossEntropyOptions,
 ) -> LossSum {
+    check_width("linear_cross_entropy", &x.dims(), weight.dims()[1], &weight.dims());
     let device = x.device();
     // Logits and the loss stay in f32: the kernel accumulates in f32, and elsewhere the layer returns f32.
     let (x, weight, bias) = (lowered(x), lowered(weight), bias.map(lowered));

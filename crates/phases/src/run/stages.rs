@@ -106,6 +106,8 @@ fn run(
     outdated: &[StageKind],
     session: &Session,
 ) -> Result<Vec<StageOutcome>, RunError> {
+    // One that was made in code has not been loaded.
+    experiment.validate()?;
     let directory = RunDirectory::own(experiment.directory(), &session.process_group)?;
     compare_configurations(experiment, &session.process_group)?;
     let begun = begun_with(&directory, session.resume)?;

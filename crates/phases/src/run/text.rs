@@ -6,7 +6,7 @@ use super::text_data::read_texts;
 use crate::backbone::{TextBackbone, row_ids};
 use crate::config::TaskConfig;
 use crate::{DataConfig, RunError};
-use burn::tensor::{Bool, Tensor, TensorData};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
 use std::sync::Arc;
 use undertone_data::loader::SampleError;
 use undertone_fit::Footprint;
@@ -75,13 +75,19 @@ impl TextBackbone {
         let ids: Vec<i64> = rows.iter().flat_map(|row| &batch.ids[row * tokens..][..tokens]).copied().collect();
         let input = HeadInput {
             states: states.clone().select(0, picked.clone()),
-            padding: (*padding).clone().select(0, picked),
+            padding: mask_rows((*padding).clone(), picked),
             ids: Tensor::from_data(TensorData::new(ids, [rows.len(), tokens]), &device),
             arrays: config.head.inputs(&samples, tokens).upload(&device),
         };
         let context = AnswerContext { samples: &samples, tokenizer: &self.tokenizer, generation: &config.generation };
         model.heads[task].answer(input, &context)
     }
+}
+
+/// Returns some rows of a mask. As integers, because Burn's CPU backend marks selected rows of a mask as bytes, which its other operations
+/// refuse in builds with debug assertions.
+fn mask_rows(mask: Tensor<2, Bool>, rows: Tensor<1, Int>) -> Tensor<2, Bool> {
+    mask.int().select(0, rows).bool()
 }
 
 impl HeadInputs {
@@ -95,7 +101,7 @@ impl HeadInputs {
             None => HeadInput { states, padding, ids, arrays },
             Some(rows) => HeadInput {
                 states: states.select(0, rows.clone()),
-                padding: padding.select(0, rows.clone()),
+                padding: mask_rows(padding, rows.clone()),
                 ids: ids.select(0, rows),
                 arrays,
             },

@@ -106,6 +106,8 @@ impl<O: Objective> Learner<O> {
 
     /// Returns the number of optimizer steps of the run over these batches, after checking that it can train on them.
     fn steps_over<B: Batches<Batch = O::Batch>>(&self, batches: &B) -> Result<u64, TrainError> {
+        // One that was made in code has not been loaded.
+        self.config.validate()?;
         if batches.per_epoch() == 0 {
             return Err(TrainError::NoData);
         }

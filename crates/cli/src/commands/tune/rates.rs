@@ -10,6 +10,7 @@ use undertone::phases::{Experiment, Session};
 use undertone::train::limits::MOST_STEPS;
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// Optimizer steps of the longest trials; a quarter of the training if not given
     #[arg(long, value_name = "N", requires = "lr", value_parser = RangedU64ValueParser::<u64>::new().range(1..=MOST_STEPS))]
