@@ -406,9 +406,8 @@ mod tests {
             token["id"] = id.into();
         }
         let vocab = file["model"]["vocab"].as_object_mut().expect("a vocabulary");
-        for (token, id) in vocab {
-            *id = first.get(token).copied().unwrap_or_else(|| id.as_u64().expect("an id") + count).into();
-        }
+        vocab.values_mut().for_each(|id| *id = (id.as_u64().expect("an id") + count).into());
+        vocab.extend(first.into_iter().map(|(token, id)| (token, id.into())));
         let tokenizer = WhisperTokenizer::from_bytes(file.to_string().into_bytes()).expect("a tokenizer");
         assert_eq!((tokenizer.timestamp_begin(), tokenizer.times()), (None, 0..0));
         assert!(tokenizer.text_end() > tokenizer.end() && trained.text_end() == trained.end());
