@@ -336,7 +336,7 @@ pub enum RunError {
     )]
     NarrowEmbeddings,
     /// The task of a text, named or chosen by the router, needs a context, and there is none.
-    #[error("the task `{0}` finds answers in a context: give one with --context")]
+    #[error("the task `{0}` finds answers in a context: give one with --context, or in a column `context`")]
     NoContext(String),
     /// A text cannot be tokenised.
     #[error(transparent)]
