@@ -144,7 +144,7 @@ struct Plan {
 fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, TrainError> {
     let device = Device::default();
     let mut config = TrainConfig { max_steps: Some(plan.steps), accumulation: plan.accumulation, ..Default::default() };
-    config.optimizer.warmup_steps = 1;
+    config.optimizer.warmup_steps = Some(1);
     config.optimizer.lr = plan.lr.unwrap_or(0.05);
     config.optimizer.clip_norm = plan.clip_norm.unwrap_or(config.optimizer.clip_norm);
     config.shard_optimizer = plan.shard;

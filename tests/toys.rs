@@ -164,7 +164,7 @@ pub fn evaluation<const N: usize>(metrics: [(&str, f64); N]) -> Evaluation {
 /// A run of so many steps, of which only the first is warming up.
 pub fn run_of(steps: u64) -> TrainConfig {
     let mut config = TrainConfig { max_steps: Some(steps), ..Default::default() };
-    config.optimizer.warmup_steps = 1;
+    config.optimizer.warmup_steps = Some(1);
     config
 }
 

@@ -21,6 +21,11 @@ pub struct Site {
 pub trait Adaptable {
     /// Returns every linear map of every block with its location.
     fn linears(&mut self) -> Vec<(Site, &mut Linear)>;
+
+    /// PEFT's prefix for the paths of these maps in an adapter's file.
+    fn peft_prefix(&self) -> &'static str {
+        "base_model.model."
+    }
 }
 
 /// Reason why adapters cannot be added to a model.

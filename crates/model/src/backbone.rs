@@ -87,11 +87,6 @@ pub trait Backbone: DynModule<Backbones> + Adaptable + Sync {
         self.forward_flops(length, 0)
     }
 
-    /// PEFT's prefix for the paths of the backbone's linear maps in an adapter file.
-    fn peft_prefix(&self) -> &'static str {
-        "base_model.model."
-    }
-
     /// Width of its states: that of the token embedding, unless overridden.
     fn d_model(&self) -> usize {
         self.token_embedding().weight.dims()[1]

@@ -1,12 +1,16 @@
 //! Folders of adapters in PEFT's layout: `adapter_config.json` and `adapter_model.safetensors` (or, of older versions, `adapter_model.bin`).
 
+use crate::adaptable::{Adaptable, adapter_parameters, load_adapter};
+use crate::adapters::AdapterConfig;
 use crate::folder::{FolderError, object, read_at_most};
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_store::{HostTensor, TensorFile, TensorSource, TorchFile};
+use undertone_store::{
+    Dtype, HostTensor, StoreError, TensorFile, TensorSource, TorchFile, write_directory, write_json, write_tensors,
+};
 
 /// Name of the file that describes an adapter.
 pub const CONFIG: &str = "adapter_config.json";
@@ -30,6 +34,77 @@ pub struct PeftLora {
     /// Names of the tensors in the file.
     names: Vec<String>,
     path: PathBuf,
+}
+
+/// Writes one adapter of `model` atomically to a folder that PEFT's `PeftModel.from_pretrained` loads. `config` is that with which
+/// it was added, `base` the folder of the model or its name on the hub.
+///
+/// # Errors
+/// When the file system refuses.
+///
+/// ```
+/// use burn::tensor::Device;
+/// use undertone_model::adaptable::adapt;
+/// use undertone_model::adapters::lora::LoraConfig;
+/// use undertone_model::peft::{read_adapter, write_adapter};
+/// use undertone_model::whisper::WhisperConfig;
+///
+/// let device = Device::default();
+/// let mut model = WhisperConfig { vocab_size: 60, ..WhisperConfig::new(32, 64, 2, [4, 4]) }.init(&device);
+/// let lora = LoraConfig { target_modules: vec!["q_proj".into(), "v_proj".into()], ..Default::default() };
+/// adapt(&mut model, std::slice::from_ref(&lora), 0, &device)?;
+///
+/// // Train it, then:
+/// let folder = tempfile::tempdir()?;
+/// write_adapter(&mut model, 0, &lora.into(), "openai/whisper-tiny", folder.path())?;
+/// read_adapter(&mut model, 0, folder.path())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn write_adapter(
+    model: &mut (impl Adaptable + ?Sized),
+    adapter: usize,
+    config: &AdapterConfig,
+    base: &str,
+    dir: &Path,
+) -> Result<(), StoreError> {
+    let prefix = model.peft_prefix();
+    let maps = adapter_parameters(model, adapter);
+    let description = description(config, base, maps.keys().cloned().collect());
+    let named = maps.into_iter().flat_map(|(path, tensors)| {
+        tensors.into_iter().map(move |(name, value)| (format!("{prefix}{path}.{name}"), value))
+    });
+    let named: BTreeMap<String, HostTensor> = named.collect();
+    write_directory(dir, |dir| {
+        write_json(&dir.join(CONFIG), &description)?;
+        write_tensors(&dir.join(WEIGHTS), &named, Dtype::F32)
+    })
+}
+
+/// Replaces the tensors of one adapter of `model` with those of a folder that [`write_adapter`] or PEFT wrote. Its alpha and its
+/// targets stay those with which it was added.
+///
+/// # Errors
+/// When the file cannot be read, or lacks a tensor of the adapter or has it with another shape.
+pub fn read_adapter(model: &mut (impl Adaptable + ?Sized), adapter: usize, dir: &Path) -> Result<(), StoreError> {
+    let file = TensorFile::open(&dir.join(WEIGHTS))?;
+    let prefix = model.peft_prefix();
+    load_adapter(model, adapter, |path| file.read(&format!("{prefix}{path}")))
+}
+
+/// Returns the content of an adapter's `adapter_config.json`. Its targets are full paths, because adapters may be above a tap only,
+/// which names like `q_proj` cannot express.
+fn description(config: &AdapterConfig, base: &str, targets: Vec<String>) -> Map<String, Value> {
+    let mut description = Map::new();
+    description.insert("peft_type".into(), config.name().to_uppercase().into());
+    description.insert("task_type".into(), Value::Null);
+    description.insert("base_model_name_or_path".into(), base.into());
+    if let Ok(Value::Object(own)) = serde_json::to_value(config) {
+        description.extend(own.into_iter().filter(|(key, _)| !["type", "target_modules"].contains(&key.as_str())));
+    }
+    description.insert("target_modules".into(), targets.into());
+    description.extend(config.peft_keys());
+    description.insert("inference_mode".into(), true.into());
+    description
 }
 
 /// Keys of `adapter_config.json` that decide what an adapter computes.

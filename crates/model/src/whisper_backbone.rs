@@ -60,9 +60,4 @@ impl Backbone for Whisper {
     fn d_model(&self) -> usize {
         self.encoder.layer_norm.weight.dims()[0]
     }
-
-    /// transformers' `WhisperForConditionalGeneration` holds its network in `model`.
-    fn peft_prefix(&self) -> &'static str {
-        "base_model.model.model."
-    }
 }

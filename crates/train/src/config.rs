@@ -158,8 +158,8 @@ impl TrainConfig {
         check(!self.shard_optimizer || self.optimizer.is_elementwise(), "shard_optimizer", &true, rule)?;
         in_range("rank_timeout", self.rank_timeout, 24 * 3600)?;
         let steps = self.max_steps.or(self.epochs.is_none().then_some(DEFAULT_STEPS));
-        let (warmup, rule) =
-            (self.optimizer.warmup_steps, "must be below `max_steps`, or there is nothing but warm-up");
+        let warmup = self.optimizer.warmup_steps.unwrap_or(0);
+        let rule = "must be below `max_steps`, or there is nothing but warm-up";
         check(steps.is_none_or(|steps| warmup < steps), "optimizer.warmup_steps", &warmup, rule)?;
         let (metrics, metric) = (&self.evaluate.metrics, &self.checkpoint.metric);
         if !(metrics.is_empty() && metric == LOSS) {

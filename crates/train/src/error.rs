@@ -41,6 +41,22 @@ pub enum TrainError {
         /// Names of its sums.
         returned: Vec<String>,
     },
+    /// A loss term counts less than nothing, or no number.
+    #[error("the loss term `{name}` of the objective has a count of {count}: return the number of labels, 0 or more")]
+    Count {
+        /// Name of the term.
+        name: String,
+        /// Its count.
+        count: f64,
+    },
+    /// A sum of losses is more than one value.
+    #[error("`Objective::losses` returns {values} values for `{name}`: return their sum, of shape [1]")]
+    SumShape {
+        /// Name of the term.
+        name: String,
+        /// Number of its values.
+        values: usize,
+    },
     /// Two loss terms have the same name.
     #[error("two loss terms of the objective are called `{0}`: logs tell them apart by their names")]
     SameName(String),

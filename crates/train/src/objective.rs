@@ -113,7 +113,8 @@ pub struct LossTerm {
     pub name: Cow<'static, str>,
     /// Weight in the total loss.
     pub weight: f64,
-    /// Count in the batch, such as its number of labels. The divisor is the count over all batches of the step.
+    /// Count in the batch, such as its number of labels or the sum of their weights. The divisor is the count over all batches of
+    /// the step.
     pub count: f64,
 }
 

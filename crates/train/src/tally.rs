@@ -12,8 +12,20 @@ pub struct StepTerm {
     pub mean: f64,
     /// The same, times the weight in each batch.
     pub weighted: f64,
-    /// Count, which is the divisor if it is at least 1.
+    /// Count over the batches.
     pub count: f64,
+}
+
+impl StepTerm {
+    /// Divisor of the sum.
+    pub fn divisor(&self) -> f64 {
+        divisor(self.count)
+    }
+}
+
+/// Divisor of a sum over so much: the count, and 1 where nothing is counted and the sum is 0.
+fn divisor(count: f64) -> f64 {
+    if count > 0.0 { count } else { 1.0 }
 }
 
 /// Loss of the optimizer steps since the last line of `metrics.jsonl`, by term, without steps whose loss was not
@@ -39,21 +51,21 @@ struct TermTally {
 impl LossTally {
     /// Adds the terms of a step.
     pub(crate) fn add(&mut self, terms: &[StepTerm]) {
-        for StepTerm { name, mean, weighted, count } in terms {
-            let at = self.terms.iter().position(|term| term.name == *name).unwrap_or_else(|| {
-                self.terms.push(TermTally { name: name.to_string(), sum: 0.0, weighted: 0.0, count: 0.0 });
+        for step in terms {
+            let at = self.terms.iter().position(|term| term.name == step.name).unwrap_or_else(|| {
+                self.terms.push(TermTally { name: step.name.to_string(), sum: 0.0, weighted: 0.0, count: 0.0 });
                 self.terms.len() - 1
             });
-            let (term, divisor) = (&mut self.terms[at], count.max(1.0));
-            term.sum += mean * divisor;
-            term.weighted += weighted * divisor;
-            term.count += count;
+            let (term, divisor) = (&mut self.terms[at], step.divisor());
+            term.sum += step.mean * divisor;
+            term.weighted += step.weighted * divisor;
+            term.count += step.count;
         }
     }
 
     /// Returns the weighted sum of the terms; `None` without a step.
     pub(crate) fn loss(&self) -> Option<f64> {
-        (!self.terms.is_empty()).then(|| self.terms.iter().map(|term| term.weighted / term.count.max(1.0)).sum())
+        (!self.terms.is_empty()).then(|| self.terms.iter().map(|term| term.weighted / divisor(term.count)).sum())
     }
 
     /// Lists every number of the state.
@@ -70,7 +82,7 @@ impl LossTally {
     /// Returns the unweighted terms by name. A term with a count of 0 is left out.
     pub(crate) fn means(&self) -> impl Iterator<Item = (&str, f64)> {
         let said = self.terms.iter().filter(|term| term.count > 0.0);
-        said.map(|term| (term.name.as_str(), term.sum / term.count.max(1.0)))
+        said.map(|term| (term.name.as_str(), term.sum / divisor(term.count)))
     }
 }
 

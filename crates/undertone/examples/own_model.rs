@@ -119,7 +119,7 @@ impl Batches for Square {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (dir, device) = (tempfile::tempdir()?, Device::flex());
     let mut config = TrainConfig { max_steps: Some(300), log_every: 100, ..TrainConfig::default() };
-    (config.optimizer.lr, config.optimizer.warmup_steps) = (2e-2, 10);
+    (config.optimizer.lr, config.optimizer.warmup_steps) = (2e-2, Some(10));
     config.evaluate.metrics = vec!["accuracy".into()];
     config.checkpoint.metric = "accuracy".into();
 

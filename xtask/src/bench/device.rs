@@ -190,7 +190,7 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
         tensorboard: false,
         ..Default::default()
     };
-    (train.evaluate.every, train.checkpoint.every, train.optimizer.warmup_steps) = (0, 0, 0);
+    (train.evaluate.every, train.checkpoint.every, train.optimizer.warmup_steps) = (0, 0, Some(0));
     let dir = work_folder()?;
     let mut learner =
         Learner::builder(train, Benched(measured), model, dir.path()).with_device(device.clone()).with_seed(0).build();

@@ -78,7 +78,7 @@ impl Training {
         let optimizer = OptimizerConfig {
             lr: LEARNING_RATE,
             schedule: Schedule::Constant,
-            warmup_steps: 0,
+            warmup_steps: Some(0),
             algorithm: Algorithm::AdamW(AdamWConfig { beta2: 0.999, ..Default::default() }),
             weight_decay: 0.01,
             clip_norm: 0.0,

@@ -13,7 +13,7 @@ use super::lines::{Rows, is_blank, lines, open_text, read_error};
 use super::row::{Content, Row};
 use super::starts::Starts;
 use super::warnings::warn_once;
-use super::{Format, Origin, RecordsError, parquet, squad};
+use super::{Format, Origin, RecordsError, columnwise, parquet, squad};
 
 impl TaskFields<'_> {
     /// Returns the records of the configured part, up to the limit, each made by `record`; at least one.
@@ -54,9 +54,9 @@ pub(crate) fn file_rows(task: &TaskFields, format: Format, path: Arc<Path>) -> R
     match (format, &config.target_path) {
         (Format::Csv, _) if !task.aliases.is_empty() && has_pipes(task, &path)? => pipes(task, path),
         (Format::Json, _) if config.format == Format::Auto && is_jsonl(task, &path)? => jsonl(path),
-        (Format::Jsonl, _) if config.format == Format::Auto && is_array(&path)? => json(path),
+        (Format::Jsonl, _) if config.format == Format::Auto && is_array(&path)? => json(task, path),
         (Format::Jsonl, _) => jsonl(path),
-        (Format::Json, _) => json(path),
+        (Format::Json, _) => json(task, path),
         (Format::Csv, _) => {
             let separator = separator(task, &path)?;
             table(task, path, separator, true)
@@ -78,9 +78,17 @@ fn is_jsonl(task: &TaskFields, path: &Arc<Path>) -> Result<bool, RecordsError> {
     let mut lines = lines(path)?.filter(|line| !is_blank(line));
     let Some((number, first)) = lines.next().transpose()? else { return Ok(false) };
     let Ok(fields) = serde_json::from_str::<serde_json::Map<_, _>>(&first) else { return Ok(false) };
+    if columnwise::records(&fields, is_of_lists(task)).is_some() {
+        return Ok(false);
+    }
     let row = Row::new(Origin::line(path, number), Content::Fields(fields));
     let is_record = || task.required.iter().all(|field| row.get(&task.column(&row, field)).is_some());
     Ok(lines.next().is_some() || is_record())
+}
+
+/// Whether the fields of a record are lists: words and tags.
+fn is_of_lists(task: &TaskFields) -> bool {
+    task.required.contains(&"tags")
 }
 
 /// Returns whether a file begins an array of objects: it has the extension of one object per line, and is none.
@@ -113,7 +121,7 @@ fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {
     })))
 }
 
-fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
+fn json(task: &TaskFields, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let mut text = String::new();
     for line in lines(&path)? {
         text.push_str(&line?.1);
@@ -136,6 +144,12 @@ fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
             let names = fields.keys().cloned().collect::<Vec<_>>().join(", ");
             if let Some(name) = repeated.iter().find(|path| fields.contains_key(path.as_str())) {
                 return Err(fail(format!("begins an object that has `{name}` twice; keep one of them")));
+            }
+            if let Some(records) = columnwise::records(&fields, is_of_lists(task)) {
+                if let Some(twice) = repeated.first() {
+                    return Err(fail(format!("has `{twice}` twice; keep one of them")));
+                }
+                return Ok(of_items(path, records, HashMap::new()));
             }
             let mut arrays = fields.into_iter().filter_map(|(name, value)| match value {
                 Value::Array(items) => Some((name, items)),
@@ -161,10 +175,15 @@ fn json(path: Arc<Path>) -> Result<Rows, RecordsError> {
         let number: u64 = number.parse().unwrap_or_default();
         repeats.entry(number + 1).or_default().push(name.to_owned());
     }
-    Ok(Box::new((1..).zip(items).map(move |(number, item)| {
+    Ok(of_items(path, items, repeats))
+}
+
+/// Makes the rows of a file from its items. `repeats` are names that occur twice in an item, by its number from 1.
+fn of_items(path: Arc<Path>, items: Vec<Value>, mut repeats: HashMap<u64, Vec<String>>) -> Rows {
+    Box::new((1..).zip(items).map(move |(number, item)| {
         let repeated = repeats.remove(&number).unwrap_or_default();
         Ok(Row { repeated, ..json_row(Origin::row(&path, number), item)? })
-    })))
+    }))
 }
 
 /// Makes a row from an object, or from an array of cells.

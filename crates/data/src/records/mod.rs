@@ -42,6 +42,7 @@
 
 mod classify;
 mod column;
+mod columnwise;
 mod config;
 mod error;
 pub(crate) mod fields;

@@ -43,7 +43,7 @@ pub fn probe_config(config: &TrainConfig, attempt: Attempt) -> TrainConfig {
     let mut config = config.clone();
     config.accumulation = attempt.accumulation;
     // More steps than the warm-up and the check for parameters without gradients need.
-    (config.max_steps, config.epochs) = (Some(config.optimizer.warmup_steps + 1000), None);
+    (config.max_steps, config.epochs) = (Some(config.optimizer.warmup_steps.unwrap_or(0) + 1000), None);
     (config.evaluate.every, config.checkpoint.every) = (0, 0);
     config.early_stopping = None;
     (config.csv, config.tensorboard) = (false, false);

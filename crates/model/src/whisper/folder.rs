@@ -208,6 +208,17 @@ impl PretrainedWhisper {
         self.files.insert(Self::SPELLINGS.to_owned(), json);
     }
 
+    /// Returns the keys of `config.json` by which transformers would mask features or leave out layers in training, and which this
+    /// crate does not read.
+    pub fn unread_regularisation(&self) -> Vec<&'static str> {
+        let is_set = |key: &&str| match self.raw_config.get(*key) {
+            Some(Value::Bool(on)) => *on,
+            Some(Value::Number(share)) => share.as_f64().is_some_and(|share| share > 0.0),
+            _ => false,
+        };
+        ["apply_spec_augment", "encoder_layerdrop", "decoder_layerdrop"].into_iter().filter(|key| is_set(key)).collect()
+    }
+
     /// Returns the decoder's attention heads that follow the audio, as layer and head: those of `generation_config.json`, and
     /// else those that are usual for a model of these sizes.
     pub fn alignment_heads(&self) -> Vec<(usize, usize)> {
@@ -276,6 +287,21 @@ fn of_model(config: &Map<String, Value>) -> Map<String, Value> {
 mod tests {
     use super::*;
     use undertone_store::{TensorFile, write_tensors};
+
+    #[test]
+    fn what_regularises_training_in_transformers_alone_is_named() {
+        let device = Device::default();
+        let mut files = crate::whisper::bundled("whisper-nano-cw").expect("a bundled model");
+        let load = |files: BTreeMap<String, Vec<u8>>| {
+            PretrainedWhisper::from_files(Path::new("bundled"), files, &device).expect("loaded").unread_regularisation()
+        };
+        assert!(load(files.clone()).is_empty());
+        let mut config: Map<String, Value> = serde_json::from_slice(&files["config.json"]).expect("JSON");
+        config.extend([("apply_spec_augment".into(), true.into()), ("encoder_layerdrop".into(), 0.into())]);
+        config.insert("decoder_layerdrop".into(), 0.1.into());
+        files.insert("config.json".into(), serde_json::to_vec(&config).expect("JSON"));
+        assert_eq!(load(files), ["apply_spec_augment", "decoder_layerdrop"]);
+    }
 
     #[test]
     fn an_output_layer_that_is_not_the_embedding_is_refused() {

@@ -90,6 +90,11 @@ impl Adaptable for Whisper {
         }
         found
     }
+
+    /// transformers' `WhisperForConditionalGeneration` holds its network in `model`.
+    fn peft_prefix(&self) -> &'static str {
+        "base_model.model.model."
+    }
 }
 
 #[cfg(test)]

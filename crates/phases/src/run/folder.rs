@@ -6,16 +6,14 @@ use super::model::{TaskModel, is_shared};
 use crate::RunError;
 use crate::config::{DESCRIPTION, adapter_of, keys_of};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use undertone_model::adaptable::{adapter_parameters, load_adapter};
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
-use undertone_model::peft::{CONFIG, WEIGHTS};
+use undertone_model::peft::{CONFIG, WEIGHTS, read_adapter, write_adapter};
 use undertone_model::router::RouterConfig;
 use undertone_store::{
-    Dtype, HostTensor, StoreError, TensorFile, load_parameters, parameters, write_directory, write_json, write_tensors,
+    Dtype, StoreError, TensorFile, load_parameters, parameters, write_directory, write_json, write_tensors,
 };
 use undertone_tasks::{BoxedHead, HeadConfig};
 
@@ -115,7 +113,7 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
     write_directory(dir, |dir| {
         for (index, adapter) in description.adapters.iter().enumerate() {
             let dir = dir.join("adapters").join(&adapter.name);
-            write_adapter(&mut model, index, adapter, &description.backbone, &dir)?;
+            write_adapter(&mut *model.backbone, index, &adapter.adapter(), &description.backbone, &dir)?;
         }
         let mut heads = BTreeMap::new();
         for (head, HeadDescription { name, .. }) in model.heads.iter().zip(&description.heads) {
@@ -170,43 +168,6 @@ fn head_name(task: &str, path: &str) -> String {
     format!("{task}.{}", path.split_once('.').map_or(path, |(_, rest)| rest))
 }
 
-/// Writes one adapter in the layout that PEFT's `PeftModel.from_pretrained` loads.
-fn write_adapter(
-    model: &mut TaskModel,
-    index: usize,
-    adapter: &AdapterDescription,
-    backbone: &str,
-    dir: &Path,
-) -> Result<(), StoreError> {
-    let io = |source| StoreError::Io { action: "create", path: dir.to_owned(), source };
-    std::fs::create_dir_all(dir).map_err(io)?;
-    let prefix = model.backbone.peft_prefix();
-    let maps = adapter_parameters(&mut *model.backbone, index);
-    let config = peft_config(&adapter.adapter(), backbone, maps.keys().cloned().collect());
-    write_json(&dir.join(CONFIG), &config)?;
-    let mut named: BTreeMap<String, HostTensor> = BTreeMap::new();
-    for (path, tensors) in maps {
-        named.extend(tensors.into_iter().map(|(name, value)| (format!("{prefix}{path}.{name}"), value)));
-    }
-    write_tensors(&dir.join(WEIGHTS), &named, Dtype::F32)
-}
-
-/// Returns the content of an adapter's `adapter_config.json`. Its targets are full paths, because adapters are above
-/// the tap only, which names like `q_proj` cannot express.
-fn peft_config(adapter: &AdapterConfig, backbone: &str, targets: Vec<String>) -> Map<String, Value> {
-    let mut config = Map::new();
-    config.insert("peft_type".into(), adapter.name().to_uppercase().into());
-    config.insert("task_type".into(), Value::Null);
-    config.insert("base_model_name_or_path".into(), backbone.into());
-    if let Ok(Value::Object(own)) = serde_json::to_value(adapter) {
-        config.extend(own.into_iter().filter(|(key, _)| !["type", "target_modules"].contains(&key.as_str())));
-    }
-    config.insert("target_modules".into(), targets.into());
-    config.extend(adapter.peft_keys());
-    config.insert("inference_mode".into(), true.into());
-    config
-}
-
 /// Loads the adapters and heads that `expected` describes into `model`, starting at index `slot`. `checksum` is that of
 /// the backbone in `model`.
 pub(super) fn load_parts(
@@ -242,9 +203,7 @@ pub(super) fn load_parts(
             });
             return Err(part("an adapter", name, configs));
         }
-        let file = TensorFile::open(&dir.join("adapters").join(name).join(WEIGHTS))?;
-        let prefix = model.backbone.peft_prefix();
-        load_adapter(&mut *model.backbone, slot + index, |path| file.read(&format!("{prefix}{path}")))?;
+        read_adapter(&mut *model.backbone, slot + index, &dir.join("adapters").join(name))?;
     }
     let file = TensorFile::open(&dir.join(HEADS))?;
     for (index, HeadDescription { name, head }) in expected.heads.iter().enumerate() {

@@ -273,6 +273,15 @@ fn treatment(experiment: &Experiment, speech: &SpeechBackbone, training: bool) -
     if !training {
         return Ok(plain);
     }
+    for key in speech.whisper().map(|whisper| whisper.unread_regularisation()).unwrap_or_default() {
+        match key {
+            "apply_spec_augment" if data.augment.spec_augment.p > 0.0 => {}
+            "apply_spec_augment" => tracing::warn!(
+                "`{key}` in the model's config.json is not read: to mask features, set `data.augment.spec_augment: {{p: 1}}`"
+            ),
+            _ => tracing::warn!("`{key}` in the model's config.json is not read: no layer is left out in training"),
+        }
+    }
     for key in data.augment.without_effect() {
         let effect = key.split('.').next().unwrap_or_default();
         tracing::warn!("`data.augment.{key}` has no effect while `data.augment.{effect}.p` is 0");

@@ -308,7 +308,7 @@ impl RateSubject {
         trial.run.name = trial_name(rate, steps);
         trial.run.overwrite = true;
         // The same share of the steps as in the whole training.
-        let warmup = self.config.optimizer.warmup_steps as f64 / self.planned.max(1) as f64 * steps as f64;
+        let warmup = self.config.optimizer.warmup(self.planned) as f64 / self.planned.max(1) as f64 * steps as f64;
         let warmup = (warmup.round() as u64).min(steps - 1);
         let base = &mut trial.train;
         (base.early_stopping, base.evaluate.every, base.checkpoint.every) = (None, 0, 0);
@@ -326,7 +326,7 @@ impl RateSubject {
             None => {
                 let train = &mut trial.train;
                 (train.max_steps, train.epochs) = (Some(steps), None);
-                train.optimizer.warmup_steps = warmup;
+                train.optimizer.warmup_steps = Some(warmup);
             }
             Some(section) => {
                 section.remove("epochs");

@@ -193,7 +193,8 @@ function showPredictions(predictions) {
       element("span", { textContent: task }), element("meter", { min: 0, max: 1, value: gate }),
       element("span", { textContent: gate.toFixed(2) })));
     const sure = answer.confidence === undefined ? "" : `, confidence ${answer.confidence.toFixed(2)}`;
-    const head = element("p", { className: "time", textContent: `${clock(answer.start)} ${answer.task}${sure}` });
+    const unread = answer.cut ? `, without the last ${answer.cut} tokens, for the text is too long` : "";
+    const head = element("p", { className: "time", textContent: `${clock(answer.start)} ${answer.task}${sure}${unread}` });
     const text = answer.none ? "none of the tasks" : answer.text;
     return element("div", { className: "answer" }, head, element("p", { textContent: text }), ...gates);
   }));

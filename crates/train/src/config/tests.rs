@@ -31,7 +31,7 @@ fn refusals_name_the_key() {
         ("optimizer.beta2", |c| {
             c.optimizer.algorithm = Algorithm::AdamW(AdamWConfig { beta2: 1.0, ..Default::default() });
         }),
-        ("optimizer.warmup_steps", |c| c.optimizer.warmup_steps = 1000),
+        ("optimizer.warmup_steps", |c| c.optimizer.warmup_steps = Some(1000)),
         ("checkpoint.metric", |c| c.checkpoint.metric = "bleu".into()),
         ("checkpoint.keep_last", |c| c.checkpoint.keep_last = 0),
         ("evaluate.metrics", |c| c.evaluate.metrics.clear()),

@@ -112,8 +112,8 @@ impl<O: Objective> Learner<O> {
             return Err(TrainError::NoData);
         }
         let steps = self.config.steps_of_windows(self.window(), |epoch| batches.in_epoch(epoch));
-        if self.config.optimizer.warmup_steps >= steps {
-            return Err(TrainError::Warmup { warmup: self.config.optimizer.warmup_steps, steps });
+        if let Some(warmup) = self.config.optimizer.warmup_steps.filter(|warmup| *warmup >= steps) {
+            return Err(TrainError::Warmup { warmup, steps });
         }
         let parameters = parameter_infos(self.model());
         check_largest(&parameters, Capacity::of(&self.stepper.device))?;

@@ -27,13 +27,16 @@ pub struct OptimizerConfig {
     pub lora_plus_ratio: Option<f64>,
     /// Decay of the learning rate after the warm-up.
     pub schedule: Schedule,
-    /// Optimizer steps over which the learning rate rises to its peak.
-    pub warmup_steps: u64,
+    /// Optimizer steps over which the learning rate rises to its peak. Default: a tenth of the run's steps, and at most 100.
+    pub warmup_steps: Option<u64>,
     /// Scaling of learning rates where a step does not have `base_batch` samples.
     pub lr_scaling: LrScalingConfig,
     /// Maximum gradient norm, over all parameters together; 0 turns clipping off.
     pub clip_norm: f64,
 }
+
+/// Maximum number of warm-up steps where the configuration has none.
+const LONGEST_DEFAULT_WARMUP: u64 = 100;
 
 impl Default for OptimizerConfig {
     fn default() -> Self {
@@ -44,7 +47,7 @@ impl Default for OptimizerConfig {
             groups: Vec::new(),
             lora_plus_ratio: None,
             schedule: Schedule::Cosine,
-            warmup_steps: 100,
+            warmup_steps: None,
             lr_scaling: LrScalingConfig::None,
             clip_norm: 1.0,
         }
@@ -76,7 +79,12 @@ impl OptimizerConfig {
     /// Returns the learning rate of optimizer step `step` (from 0) of `steps`. The rates of groups and of LoRA+ are in
     /// proportion to it.
     pub fn rate(&self, step: u64, steps: u64) -> f64 {
-        self.lr * self.schedule.factor(step, self.warmup_steps, steps)
+        self.lr * self.schedule.factor(step, self.warmup(steps), steps)
+    }
+
+    /// Returns the number of warm-up steps of a run of `steps` optimizer steps.
+    pub fn warmup(&self, steps: u64) -> u64 {
+        self.warmup_steps.unwrap_or((steps / 10).min(LONGEST_DEFAULT_WARMUP))
     }
 
     /// Applies `lr_scaling` for optimizer steps of so many samples on average. Returns the result and a sentence that
@@ -118,6 +126,14 @@ mod tests {
         let [all, own] = [serde_json::to_value(&config), serde_json::to_value(&config.algorithm)].map(Result::unwrap);
         let keys = all.as_object().expect("keys").keys().filter(|key| own.get(key.as_str()).is_none());
         assert_eq!(keys.collect::<Vec<_>>(), OptimizerConfig::COMMON_KEYS);
+    }
+
+    #[test]
+    fn a_short_run_has_a_short_warm_up_by_default() {
+        let config = OptimizerConfig::default();
+        assert_eq!([0, 5, 60, 1000, 50_000].map(|steps| config.warmup(steps)), [0, 0, 6, 100, 100]);
+        assert_eq!(config.rate(0, 60), config.lr / 6.0);
+        assert_eq!(OptimizerConfig { warmup_steps: Some(30), ..config }.warmup(60), 30);
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(super) fn step_terms<'a>(batches: impl IntoIterator<Item = &'a [LossTerm]>) 
             let names = |batch: &[LossTerm]| batch.iter().map(|term| term.name.to_string()).collect();
             return Err(TrainError::TermsDiffer(names(first), names(batch)));
         }
+        if let Some(LossTerm { name, count, .. }) =
+            batch.iter().find(|term| !(0.0..f64::INFINITY).contains(&term.count))
+        {
+            return Err(TrainError::Count { name: name.to_string(), count: *count });
+        }
         terms.iter_mut().zip(batch).for_each(|(term, listed)| term.count += listed.count);
     }
     Ok(terms)
@@ -47,9 +52,12 @@ pub(super) fn shares(
             returned: sums.iter().map(|(name, _)| name.to_string()).collect(),
         });
     }
+    if let Some((name, sum)) = sums.iter().find(|(_, sum)| sum.dims() != [1]) {
+        return Err(TrainError::SumShape { name: name.to_string(), values: sum.dims()[0] });
+    }
     let mut share = |(term, weight): (&StepTerm, &f64)| {
         let place = sums.iter().position(|(name, _)| *name == term.name)?;
-        Some(TermShare { weight: *weight, mean: sums.swap_remove(place).1.div_scalar(term.count.max(1.0)) })
+        Some(TermShare { weight: *weight, mean: sums.swap_remove(place).1.div_scalar(term.divisor()) })
     };
     Ok(terms.iter().zip(weights).filter_map(&mut share).collect())
 }
@@ -95,6 +103,25 @@ mod tests {
         assert!(matches!(refused([one, both.clone()]), TrainError::TermsDiffer(..)));
         let error = refused([both, listed([("b", 1.0), ("a", 1.0)])]).to_string();
         assert!(error.contains("`a`, `b`") && error.contains("`b`, `a`"), "{error}");
+    }
+
+    #[test]
+    fn a_count_below_one_divides_too_and_one_that_is_no_number_is_refused() {
+        let terms = step_terms([listed([("weighted", 0.25)]).as_slice(), listed([("weighted", 0.25)]).as_slice()]);
+        let shares = shares(&terms.expect("terms"), &[1.0], sums([("weighted", 3.0)])).expect("fitting");
+        assert_eq!(read(shares[0].mean.clone()), [6.0]);
+        for count in [f64::NAN, f64::INFINITY, -1.0] {
+            let error = step_terms([listed([("a", count)]).as_slice()]).expect_err("refused").to_string();
+            assert!(error.contains(&format!("`a` of the objective has a count of {count}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_loss_of_each_row_is_no_sum() {
+        let terms = step_terms([listed([("a", 2.0)]).as_slice()]).expect("terms");
+        let rows = Tensor::from_floats([1.0, 2.0], &Device::default());
+        let error = shares(&terms, &[1.0], vec![("a".into(), rows)]).expect_err("refused").to_string();
+        assert_eq!(error, "`Objective::losses` returns 2 values for `a`: return their sum, of shape [1]");
     }
 
     #[test]

@@ -35,6 +35,33 @@ fn lines_are_counted_whatever_ends_them() {
 }
 
 #[test]
+fn json_column_by_column_is_a_table() {
+    let folder = Folder::new();
+    let texts = |config: &RecordsConfig| -> Vec<(String, usize)> {
+        let records = ClassifyRecord::read(config, &labels(&["0", "1"])).unwrap();
+        records.into_iter().map(|record| (record.text, record.label)).collect()
+    };
+    let expected = [("a".to_owned(), 0), ("b".to_owned(), 1)];
+    // By pandas' `to_json()`, of rows that were selected, and by `json.dump` of a dictionary of lists.
+    let pandas = r#"{"text":{"2":"a","10":"b"},"label":{"2":0,"10":1}}"#;
+    assert_eq!(texts(&folder.file("a.json", pandas)), expected);
+    let lists = r#"{"text": ["a", "b"], "label": [0, 1]}"#;
+    assert_eq!(texts(&folder.file("b.json", lists)), expected);
+    assert_eq!(texts(&folder.file("c.json", lists.replace(", \"l", ",\n\"l"))), expected);
+    let tagged =
+        |content: &str| TagRecord::read(&folder.file("t.json", content), &labels(&["O", "B-X"])).unwrap().len();
+    assert_eq!(tagged(r#"{"words": [["a", "b"], ["c"]], "tags": [[0, 1], [0]]}"#), 2);
+    assert_eq!(tagged(r#"{"words": ["a", "b"], "tags": [0, 1]}"#), 1, "the lists of one sentence");
+    // Names that are no numbers of rows are fields.
+    let nested =
+        mapped(folder.file("n.json", r#"{"t": {"en": "a", "de": "b"}}"#), [("source", "t.en"), ("target", "t.de")]);
+    assert_eq!(PairRecord::read(&nested).unwrap().len(), 1);
+    let twice = folder.file("d.json", r#"{"text": {"0": "a", "0": "b"}, "label": {"0": 1}}"#);
+    let message = error(&folder, ClassifyRecord::read(&twice, &labels(&["0", "1"])));
+    assert!(message.contains("has `text.0` twice"), "{message}");
+}
+
+#[test]
 fn columns_that_are_not_named_are_not_guessed_among_others() {
     let folder = Folder::new();
     let pairs = |config: &RecordsConfig| -> Result<Vec<String>, RecordsError> {
