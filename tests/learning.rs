@@ -1,8 +1,7 @@
 //! What training computes: exact accumulation, the same bits every time, and no parameter forgotten.
 
 use std::collections::BTreeMap;
-use undertone::phases::run;
-use undertone::phases::{Experiment, Session};
+use undertone::phases::{Experiment, Session, run};
 use undertone::store::HostTensor;
 use undertone_tests::toys::logged;
 use undertone_tests::{CLIPS, Place, tensors};

@@ -5,8 +5,7 @@ use crate::skips::Skips;
 use std::ffi::OsString;
 use std::process::Command;
 use std::time::Instant;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 
 /// A cargo command that must succeed, and variables it needs.
 pub struct Check {

@@ -6,8 +6,7 @@ use crate::structure;
 use crate::test::{self, Accelerator};
 use std::ffi::OsString;
 use std::process::Command;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -4,8 +4,7 @@ use crate::process::{become_command, before, cargo, python, succeeds};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 
 #[derive(clap::Args)]
 pub struct Args {

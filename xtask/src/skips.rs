@@ -3,8 +3,7 @@
 use crate::process::work_folder;
 use std::path::PathBuf;
 use tempfile::TempDir;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 use undertone_testing::{FILE, Skip};
 
 /// The file in which tests note that they were skipped.

@@ -5,8 +5,7 @@ use crate::cuda::FakeMachine;
 use crate::libtorch::LibTorch;
 use crate::skips::Skips;
 use std::ffi::OsString;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 
 #[derive(clap::Args)]
 pub struct Args {

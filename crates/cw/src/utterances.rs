@@ -5,11 +5,10 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use undertone_data::augment;
 use undertone_data::loader::{Dataset, SampleError};
 use undertone_data::options::{self, Options, OptionsError};
-use undertone_data::reader;
 use undertone_data::source::{self, Alphabet, NameTaken, SourceRequest, SpeechSource, Utterance, Utterances};
+use undertone_data::{augment, reader};
 
 /// The source `cw`, whose keys are those of [`CwConfig`]. The clips differ in every epoch.
 ///

@@ -80,9 +80,8 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs_ahead;
     use crate::testing::{Inputs, device, pseudo_random, values};
-    use crate::{AttentionOptions, attention, dropout, gelu, linear, residual_dropout};
+    use crate::{AttentionOptions, attention, dropout, gelu, linear, residual_dropout, runs_ahead};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 

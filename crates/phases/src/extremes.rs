@@ -1,8 +1,7 @@
 //! Tests with every number of a configuration replaced by extreme values: each is refused with a message, or works.
 
 use crate::backbone::SpeechBackbone;
-use crate::run::TaskOrder;
-use crate::run::collate;
+use crate::run::{TaskOrder, collate};
 use crate::{ConfigError, Experiment, SourceConfig, SpeechDataset};
 use burn::tensor::Device;
 use proptest::prelude::*;

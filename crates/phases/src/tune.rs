@@ -10,8 +10,7 @@ pub use crate::probe::run_probe;
 pub use batch::{earlier_batch, record_batch};
 pub use rates::{RateSearchError, RateSubject, rate_subjects};
 
-use crate::Experiment;
-use crate::run;
+use crate::{Experiment, run};
 use std::fmt::Write;
 use undertone_data::limits::MOST_BATCH;
 use undertone_fit::tune::{Attempt, Outcome, Plan, Probe, TuneError, TuneOptions, TuneRequest, search, table};

@@ -22,6 +22,7 @@ pub enum Average {
 
 /// Reason why checkpoints are not averaged.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum AverageError {
     /// There are too few.
     #[error(
@@ -30,24 +31,10 @@ pub enum AverageError {
         count = .average.count(), scored = if .average.is_best() { " that were evaluated" } else { "" },
         kind = if .average.is_best() { "best" } else { "last" }, dir = .dir.display()
     )]
-    TooFew {
-        /// What was asked for.
-        average: Average,
-        /// Folder of the checkpoints.
-        dir: PathBuf,
-        /// Number of those that count.
-        found: usize,
-    },
+    TooFew { average: Average, dir: PathBuf, found: usize },
     /// The checkpoints are of different models.
     #[error("`{name}` differs in its shape between `{first}` and `{second}`: they are of different models", first = .first.display(), second = .second.display())]
-    Different {
-        /// Parameter.
-        name: String,
-        /// A checkpoint.
-        first: PathBuf,
-        /// Another one.
-        second: PathBuf,
-    },
+    Different { name: String, first: PathBuf, second: PathBuf },
     /// A checkpoint cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -17,6 +17,7 @@ pub struct Reading {
 
 /// Reason why a model cannot read what its folder says that it reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReaderError {
     /// There is no such reader.
     #[error(
@@ -30,12 +31,7 @@ pub enum ReaderError {
         "the model's generation_config.json says that it reads `{reader}`, but its vocabulary lacks {missing:?}: give \
          the tokenizer.json that it was trained with, or remove the key `reader`"
     )]
-    Vocabulary {
-        /// Name of the reader.
-        reader: String,
-        /// First character that is missing.
-        missing: char,
-    },
+    Vocabulary { reader: String, missing: char },
 }
 
 impl Reading {

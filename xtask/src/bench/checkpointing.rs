@@ -5,8 +5,7 @@ use super::numbers::{median, rounded};
 use super::step::Workload;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -8,8 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 #[derive(clap::Args)]
 pub struct Args {

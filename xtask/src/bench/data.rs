@@ -15,8 +15,7 @@ use undertone::data::features::{LogMel, Mel};
 use undertone::data::loader::{Collate, Dataset, Loader, LoaderConfig, SampleError, Workers};
 use undertone::model::whisper::WhisperTokenizer;
 use undertone::train::HardwareSampler;
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 #[derive(clap::Args)]
 pub struct Args {

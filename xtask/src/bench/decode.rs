@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use std::time::Instant;
 use undertone::kernels::roofline;
 use undertone::model::whisper::{GenerateOptions, Whisper, WhisperConfig};
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 /// What is measured.
 #[derive(clap::Args)]

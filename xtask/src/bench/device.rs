@@ -26,8 +26,7 @@ use undertone::tasks::HeadConfig;
 use undertone::train::{
     BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, TrainConfig,
 };
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 /// What is measured.
 #[derive(clap::Args)]

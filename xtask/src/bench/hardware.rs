@@ -4,8 +4,7 @@ use super::numbers::rounded;
 use std::time::{Duration, Instant};
 use undertone::ops::DeviceSpec;
 use undertone::train::{HardwareSampler, measured_peak_flops};
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 #[derive(clap::Args)]
 pub struct Args {

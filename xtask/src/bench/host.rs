@@ -4,8 +4,7 @@
 use crate::cuda::FakeMachine;
 use crate::process::work_folder;
 use serde_json::{Value, json};
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 /// Whose steps.
 #[derive(clap::Args)]

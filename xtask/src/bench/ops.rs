@@ -9,8 +9,7 @@ use undertone::ops::{
     embedding, gelu, layer_norm, linear, linear_cross_entropy, lora_bank, normal, residual_dropout, set_kernels,
     state_attention, uniform,
 };
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 #[derive(clap::Args)]
 pub struct Args {

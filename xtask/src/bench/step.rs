@@ -12,8 +12,7 @@ use undertone::model::whisper::WhisperConfig;
 use undertone::ops::{Compute, DeviceSpec, Kernels, set_kernels};
 use undertone::phases::Trainable;
 use undertone::train::{ProcessGroup, peak_bytes};
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 /// What is measured. A peer's script has the same options, but for `--accumulation`, `--kernels` and `--checkpointing`.
 #[derive(Clone, clap::Args)]

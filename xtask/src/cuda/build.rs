@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 
 /// Where it is built: other flags than everything else's would have all of that built again each time.
 const TARGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda/build");

@@ -9,8 +9,7 @@ pub use fake::FakeMachine;
 use std::ffi::OsString;
 use std::process::Command;
 pub use toolkit::Toolkit;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 
 #[derive(clap::Args)]
 pub struct Args {

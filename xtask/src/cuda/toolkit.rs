@@ -2,12 +2,10 @@
 
 use crate::process::{python, succeeds};
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use std::{fs, io};
+use undertone_cli::{Failure, note};
 
 /// Where the toolkit is installed when the machine has none: a virtual environment of Python's, and links to what is in it.
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/cuda");

@@ -2,8 +2,7 @@
 
 use super::reference;
 use crate::failure::Failure;
-use crate::output;
-use crate::{note, say};
+use crate::{note, output, say};
 use std::path::{Path, PathBuf};
 use undertone::phases::{Experiment, Migrated, migrated};
 use undertone::store::{StoreError, write_atomically};

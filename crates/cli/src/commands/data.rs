@@ -7,9 +7,8 @@ mod unreadable;
 
 use crate::commands::places::refuse_to_replace;
 use crate::failure::Failure;
-use crate::find_config;
 use crate::progress::Bar;
-use crate::say;
+use crate::{find_config, say};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};

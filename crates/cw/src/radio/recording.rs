@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{self, RATE};
 use super::stream::Stream;
-use super::{DrawnDrift, DrawnFading, DrawnStatic, DrawnStation, Drift, Fading, Filter, Interference, OtherStations};
-use super::{Path, Receiver, ReceiverFilter, Recorder, Static};
+use super::{
+    DrawnDrift, DrawnFading, DrawnStatic, DrawnStation, Drift, Fading, Filter, Interference, OtherStations, Path,
+    Receiver, ReceiverFilter, Recorder, Static,
+};
 use undertone_data::bounds::{BoundsError, probability};
 use undertone_data::random::{between, chance};
 use undertone_data::{fourier, level};

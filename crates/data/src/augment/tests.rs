@@ -5,10 +5,9 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::fourier;
 use crate::level::{energy, peak, ratio, signal_power};
-use crate::random;
 use crate::records::Paths;
+use crate::{fourier, random};
 
 const WINDOW: usize = 480_000;
 

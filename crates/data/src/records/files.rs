@@ -7,13 +7,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fields::TaskFields;
-use super::find;
 use super::json::{self, Noted};
 use super::lines::{Rows, is_blank, lines, open_text, read_error};
 use super::row::{Content, Row};
 use super::starts::Starts;
 use super::warnings::warn_once;
-use super::{Format, Origin, RecordsError, columnwise, parquet, squad};
+use super::{Format, Origin, RecordsError, columnwise, find, parquet, squad};
 
 impl TaskFields<'_> {
     /// Returns the records of the configured part, up to the limit, each made by `record`; at least one.

@@ -2,10 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::{fs, io};
 
 use regex::Regex;
 
@@ -71,19 +70,14 @@ impl EnglishNormalizer {
 
 /// Error of a spelling map that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum NormalizerError {
     /// The file cannot be read.
     #[error("the spelling map {} cannot be read: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is not a JSON object of strings.
     #[error("the spelling map {} must be one JSON object of strings, as in a Whisper checkpoint: {source}", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
         /// Error of the parser, with line and column.
         source: serde_json::Error,

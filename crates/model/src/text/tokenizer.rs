@@ -17,6 +17,7 @@ pub struct TextTokenizer {
 
 /// Reason why a file is not an encoder's tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TextTokenizerError {
     /// The file is not a `tokenizer.json`.
     #[error("not a tokenizer.json: {0}")]
@@ -26,7 +27,6 @@ pub enum TextTokenizerError {
     NoToken {
         /// Role of the token, as tokenizer_config.json names it.
         role: &'static str,
-        /// The token, or its usual names.
         token: String,
     },
 }

@@ -2,8 +2,9 @@
 
 use super::companions::{alignment_heads, companions, generation_json};
 use super::generation_config::TASKS;
-use super::vocabulary;
-use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer};
+use super::{
+    GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer, vocabulary,
+};
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
 use crate::limits::MOST_BEAMS;
 use crate::peft::PeftLora;

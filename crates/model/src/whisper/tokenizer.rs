@@ -25,6 +25,7 @@ pub struct WhisperTokenizer {
 
 /// Reason why text or tokens do not fit a tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TokenizerError {
     /// The file is not a `tokenizer.json`.
     #[error("not a tokenizer.json: {0}")]
@@ -34,38 +35,16 @@ pub enum TokenizerError {
     Training(String),
     /// A special token that Whisper's prompts need is not in the vocabulary.
     #[error("the tokenizer has no `{token}`{hint}")]
-    NoToken {
-        /// Missing token.
-        token: String,
-        /// Advice.
-        hint: String,
-    },
+    NoToken { token: String, hint: String },
     /// The text has a character that the vocabulary cannot encode.
     #[error("the tokenizer cannot spell {character:?} in {text:?}: remove it from the text or use another vocabulary")]
-    Unspellable {
-        /// The first such character.
-        character: char,
-        /// The whole text.
-        text: String,
-    },
+    Unspellable { character: char, text: String },
     /// The text contains a control token.
     #[error("{text:?} contains the control token `{token}`: remove it from the text, it is added where it belongs")]
-    Control {
-        /// Control token.
-        token: String,
-        /// The whole text.
-        text: String,
-    },
+    Control { token: String, text: String },
     /// The text needs more positions than the decoder has.
     #[error("the text needs {tokens} tokens and the decoder has room for {room}: shorten or split {text:?}")]
-    TooLong {
-        /// Number of tokens with prompt and end.
-        tokens: usize,
-        /// Number of the decoder's positions.
-        room: usize,
-        /// The whole text.
-        text: String,
-    },
+    TooLong { tokens: usize, room: usize, text: String },
 }
 
 /// Number of times, from 0 s to 30 s in steps of 20 ms.

@@ -3,10 +3,9 @@
 use super::cross_entropy::RowLosses;
 use crate::capacity::Capacity;
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host;
 use crate::linear::column_sums;
 use crate::product::matmul_as;
-use crate::sum;
+use crate::{host, sum};
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Tensor};
 use std::ops::Range;

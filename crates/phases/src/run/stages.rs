@@ -1,13 +1,12 @@
 //! Training of a run: its stages, one after the other, each in its own directory.
 
 use super::batch::TaskDataset;
-use super::known;
 use super::model::TaskModel;
 use super::phase::{Baseline, Phase};
 use super::prepare::Prepared;
 use super::setup::Setup;
 use super::spec::{StageKind, StageSpec, stages};
-use super::words;
+use super::{known, words};
 use crate::config::{CONFIG, Parallel, TaskConfig, TokenizerConfig};
 use crate::run_directory::{
     RunDirectory, STAGE, check_changes, forget_analysis, has_learned, is_occupied, named, record, recorded,

@@ -4,8 +4,7 @@ use std::path::Path;
 use undertone_cw::morse;
 use undertone_data::audio::write_wav;
 use undertone_data::cache::CacheConfig;
-use undertone_data::loader::Dataset;
-use undertone_data::loader::OnBadSample;
+use undertone_data::loader::{Dataset, OnBadSample};
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer};
 
 /// The smallest model, with a window of two seconds.

@@ -2,8 +2,7 @@
 
 use super::canvas::{Area, Drawn, FAINT, GRID, HUES, INK, SIZE, TEXT, colour, label, legend, sheet_of, style, tick};
 use crate::error::AnalysisError;
-use crate::series::running_mean;
-use crate::series::{LossCurves, Series};
+use crate::series::{LossCurves, Series, running_mean};
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;

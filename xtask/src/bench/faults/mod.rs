@@ -16,8 +16,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use subject::{SUBJECTS, Trace};
 use trial::{Ground, Trial};
-use undertone_cli::Failure;
-use undertone_cli::{note, output};
+use undertone_cli::{Failure, note, output};
 
 #[derive(clap::Args)]
 pub struct Args {

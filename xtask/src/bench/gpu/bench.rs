@@ -11,8 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 use undertone::ops::DeviceSpec;
-use undertone_cli::Failure;
-use undertone_cli::{note, say};
+use undertone_cli::{Failure, note, say};
 
 /// What is measured, and with what.
 pub struct Bench<'a> {

@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use undertone::ops::{Compute, DeviceSpec, LaunchTimer, Launched};
 use undertone::phases::Trainable;
 use undertone::train::ProcessGroup;
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 #[derive(clap::Args)]
 pub struct ChildArgs {

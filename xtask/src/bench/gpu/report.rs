@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use undertone::ops::DeviceSpec;
 use undertone::train::Environment;
-use undertone_cli::Failure;
-use undertone_cli::note;
+use undertone_cli::{Failure, note};
 
 /// Tables in the order in which they stand on the page, whatever was measured first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,8 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use undertone::train::{peak_memory_bytes, says_out_of_memory};
-use undertone_cli::Failure;
-use undertone_cli::allocator;
+use undertone_cli::{Failure, allocator};
 
 #[derive(clap::Args)]
 pub struct ChildArgs {

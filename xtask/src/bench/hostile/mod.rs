@@ -17,8 +17,7 @@ mod seeds;
 mod watch;
 
 pub use args::Args;
-pub use child::ChildArgs;
-pub use child::run as run_child;
+pub use child::{ChildArgs, run as run_child};
 
 use super::names::name;
 use kind::Kind;
@@ -27,9 +26,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 use undertone::phases::Progress;
-use undertone_cli::Bar;
-use undertone_cli::Failure;
-use undertone_cli::{note, say};
+use undertone_cli::{Bar, Failure, note, say};
 use watch::{Ending, Watch};
 
 /// What became of the cases of a kind.

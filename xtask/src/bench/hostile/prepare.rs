@@ -1,10 +1,8 @@
 //! Cases: each a copy of a good input in which one file is changed.
 
 use super::case::Case;
-use super::generate;
 use super::kind::Kind;
-use super::mutate;
-use super::repair;
+use super::{generate, mutate, repair};
 use crate::bench::random::Random;
 use std::io::Result;
 use std::path::{Path, PathBuf};

@@ -11,8 +11,7 @@ use assembled::assembled;
 use measured::Measured;
 use page::{Page, Spill};
 use std::path::PathBuf;
-use undertone_cli::Failure;
-use undertone_cli::{note, say};
+use undertone_cli::{Failure, note, say};
 
 /// What is compiled and where it is written.
 #[derive(clap::Args)]

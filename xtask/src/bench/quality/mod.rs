@@ -12,8 +12,7 @@ use comparison::{COMPARISONS, Comparison};
 use phases::EXPERIMENTS;
 use results::Results;
 use std::path::PathBuf;
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -6,8 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
-use undertone_cli::Failure;
-use undertone_cli::find_config;
+use undertone_cli::{Failure, find_config};
 
 /// A configuration with tasks.
 pub struct Phases {

@@ -5,8 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 /// Seconds and scores of one training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

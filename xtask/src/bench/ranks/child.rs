@@ -12,8 +12,7 @@ use undertone::ops::Compute;
 use undertone::phases::Trainable;
 use undertone::train::ranks::{Mpi, Ranks, Slow, SumTimes, launched, time_sums};
 use undertone::train::{ProcessGroup, TrainError};
-use undertone_cli::Failure;
-use undertone_cli::say;
+use undertone_cli::{Failure, say};
 
 /// Tokens of each clip.
 const TOKENS: usize = 32;

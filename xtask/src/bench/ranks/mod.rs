@@ -14,8 +14,7 @@ use model::{Link, Setting};
 pub use options::ChildArgs;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
-use undertone_cli::Failure;
-use undertone_cli::{output, say};
+use undertone_cli::{Failure, output, say};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -1,11 +1,10 @@
 //! `undertone data cache`.
 
 use super::unreadable;
-use crate::Program;
 use crate::failure::Failure;
 use crate::program::load_config;
 use crate::progress::Bar;
-use crate::say;
+use crate::{Program, say};
 use std::path::PathBuf;
 use undertone::data::cache::{Cache, CacheUsage};
 use undertone::data::loader::OnBadSample;
