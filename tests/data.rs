@@ -240,14 +240,14 @@ fn what_was_heard_in_long_recordings_outlives_an_interruption_and_a_resumed_run_
 
     let said = finishes(&parts, "4", &[]);
     let rest = format!("listening to {} recordings", 10 - before);
-    assert!(said.contains(&rest) && said.contains(&format!("({before} more are on record)")), "{said}");
+    assert!(said.contains(&rest) && said.contains(&format!("({before} more were aligned before)")), "{said}");
     let said = finishes(&parts, "8", &["--resume"]);
-    assert!(!said.contains("listening") && said.contains("as on record in `kept/aligned`"), "{said}");
+    assert!(!said.contains("listening") && said.contains("as recorded in `kept/aligned`"), "{said}");
     assert!(weights(&parts) == weights(&whole), "the weights differ");
 
     // What training made of the model is judged on the pieces that it was trained on.
     let args = ["eval", "--run", "runs/tiny", "--split", "train"];
     let judged = parts.run(&args);
     assert_eq!(judged.status, Some(0), "{judged:?}");
-    assert!(!judged.stderr.contains("listening") && judged.stderr.contains("as on record"), "{judged:?}");
+    assert!(!judged.stderr.contains("listening") && judged.stderr.contains("as recorded"), "{judged:?}");
 }

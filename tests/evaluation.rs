@@ -31,7 +31,7 @@ fn json(place: &Place, args: &[&str]) -> Value {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 const GENERAL: [&str; 4] = ["--config", "tiny.yaml", "--data", "general.csv"];

@@ -104,7 +104,7 @@ impl Ran {
     /// A number of the report by its path, like `nvrtc.programs`.
     fn number(&self, path: &str) -> f64 {
         let found = path.split('.').fold(&self.report, |value, key| &value[key]);
-        found.as_f64().unwrap_or_else(|| panic!("{path} is no number: {found}"))
+        found.as_f64().unwrap_or_else(|| panic!("{path} is not a number: {found}"))
     }
 }
 
@@ -186,7 +186,7 @@ fn a_card_that_fails_ends_the_run_with_a_checkpoint_and_a_sentence() {
     let late = (launches * 0.7) as u64;
     let mut machine = machine;
     for (fault, words) in [
-        ("illegal-address", "a kernel accessed what is no memory of the card"),
+        ("illegal-address", "a kernel accessed memory that is not the card's"),
         ("launch-failed", "a kernel failed"),
         ("lost", "the card is gone"),
     ] {

@@ -1,4 +1,4 @@
-//! What somebody does first: the tests on a machine that has Rust alone, and the bundled model on a recording.
+//! First steps of a new user: the tests on a machine that has Rust alone, and the bundled model on a recording.
 
 use std::process::{Command, Stdio};
 use undertone_tests::reference::fixture;

@@ -1,4 +1,4 @@
-//! What becomes of a run when losses go wrong, and which of its models is the best.
+//! NaN losses and spikes, and the choice of the best model.
 
 mod interrupted;
 mod saved;
@@ -32,9 +32,9 @@ fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
     assert_eq!(resumed.train(&Hundred).expect("trained").steps, 10);
 }
 
-/// The loss is a number but for some batches; the model learns from the others.
+/// An objective whose loss is NaN for some batches.
 struct Poisoned {
-    /// Batches whose loss is no number.
+    /// Batches whose loss is not a number.
     nan: Vec<usize>,
     /// Batches whose loss leaps.
     high: Vec<usize>,

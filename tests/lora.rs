@@ -127,7 +127,7 @@ fn an_adapter_by_itself_is_written_as_peft_has_it_and_never_taken_for_a_whole_mo
     files.sort();
     assert_eq!(files, ["adapter_config.json", "adapter_model.safetensors"]);
     place.run(&[&export[..], &["x", "--format", "peft", "--merge"]].concat()).assert_refusal(&["--format peft"]);
-    place.run(&["export", "--run", "none", "--out", "x"]).assert_refusal(&["`none` is no run"]);
+    place.run(&["export", "--run", "none", "--out", "x"]).assert_refusal(&["`none` is not a run"]);
     for (settings, culprits) in [
         (&["model.lora={r: 0}"][..], &["`model.lora`", "`r`"][..]),
         (&["model.lora={target_modules: [query]}"], &["`query`", "q_proj"]),

@@ -253,7 +253,7 @@ fn a_silent_process_is_named_by_one_of_the_others_and_what_was_learned_is_saved(
     waker.join().expect("no panic");
     assert!(began.elapsed() < Duration::from_secs(60) && ended.status != Some(0), "{ended:?}");
     let errors: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
-    assert!(errors.len() == 1 && errors[0].contains("has heard nothing of rank 1 on "), "{ended:?}");
+    assert!(errors.len() == 1 && errors[0].contains("has received nothing from rank 1 on "), "{ended:?}");
     let saved = std::fs::read_dir(place.path("runs/tiny/checkpoints")).expect("checkpoints").count();
     assert!(saved > 0);
 }

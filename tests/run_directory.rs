@@ -267,7 +267,7 @@ fn a_run_does_not_go_on_with_what_changes_the_meaning_of_what_it_stored() {
     ] {
         let outcome = train(&place, &["--resume", "--set", "train.max_steps=8", "--set", setting]);
         outcome.assert_refusal(&["runs/tiny/config.yaml", change]);
-        assert!(!outcome.stderr.contains("max_steps"), "what may change is no reason: {}", outcome.stderr);
+        assert!(!outcome.stderr.contains("max_steps"), "what may change is not a reason: {}", outcome.stderr);
         assert!(contents(&place) == before, "{setting} was refused and something was changed");
     }
     // Whoever knows that it means the same says so where the run says what it was begun with.

@@ -127,7 +127,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_read() {
     for (args, culprits) in [
         (&["--format", "srt", "in"][..], &["srt", "--output-dir"][..]),
         (&["--output-dir", "out", "in/b.mp3", "b.wav"], &["in/b.mp3", "b.wav", "same output"]),
-        (&["--output-dir", "b.wav", "in/b.mp3"], &["`--output-dir b.wav` is no folder"]),
+        (&["--output-dir", "b.wav", "in/b.mp3"], &["`--output-dir b.wav` is not a folder"]),
         (&["--words", "--format", "json", "in/b.mp3"], &["`cw`", "words"]),
         (&["--words", "in/b.mp3"], &["--words", "json"]),
         (&["--segmentation", "pauses", "in/b.mp3"], &["`cw`", "--segmentation"]),

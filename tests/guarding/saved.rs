@@ -11,7 +11,7 @@ use undertone::train::{
 use undertone_tests::toys::{self, Hundred, OnPartial, Partial, Toy, evaluation, judged_run_of, logged, square};
 
 /// Judged by a list of error rates, one after the other; what is exported says which of them it was. Its batch of number
-/// `broken` cannot be trained on, and that of number `nan` gives a loss that is no number.
+/// `broken` cannot be trained on, and that of number `nan` gives a loss that is not a number.
 struct Scripted {
     rates: Vec<f64>,
     judged: AtomicUsize,

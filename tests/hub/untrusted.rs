@@ -133,13 +133,13 @@ fn no_name_that_a_configuration_gives_leads_out_of_the_cache() {
         let hub = Hub { offline, ..ground.hub(address.clone()) };
         for name in ["../../outside", "a/b/c", "/tmp/outside", ""] {
             let error = hub.model(name, None).unwrap_err().to_string();
-            assert!(error.contains("is no name on the hub"), "{error}");
+            assert!(error.contains("is not a repository name"), "{error}");
         }
         for revision in ["../../../outside", "/tmp/outside", "a//b", ".."] {
             let error = hub.model(MODEL, Some(revision)).unwrap_err().to_string();
-            assert!(error.contains("is no branch, tag or commit"), "{error}");
+            assert!(error.contains("is not a branch, tag or commit"), "{error}");
             let error = hub.dataset(DATASET, None, "train", Some(revision)).unwrap_err().to_string();
-            assert!(error.contains("is no branch, tag or commit"), "{error}");
+            assert!(error.contains("is not a branch, tag or commit"), "{error}");
         }
     }
     assert!(ground.outside() == before);

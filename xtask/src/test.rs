@@ -34,8 +34,8 @@ const INSTALL: Check = Check { name: "test runner", args: &["install", "cargo-ne
 const TESTS: Check = Check { name: "tests", args: &["nextest", "run", "--workspace"], variables: &[] };
 const DOC_TESTS: Check = Check { name: "doc tests", args: &["test", "--workspace", "--doc"], variables: &[] };
 
-/// Operations against the CPU's, answers and gradients of reference implementations, what guards a run whose losses are
-/// heard of late, and runs of the command line. Not the search with beams, which takes minutes: the device computes what it
+/// Operations against the CPU's, answers and gradients of reference implementations, guards of runs on devices that
+/// report losses late, and runs of the command line. Not the search with beams, which takes minutes: the device computes what it
 /// does for greedy decoding.
 const SHORT: &str = "package(undertone-ops) | (package(undertone-model) & test(/^(adapters|router|heads)::/)) | \
                      (package(undertone-tests) & test(/^(on_device|parity|parity_lora|parity_text|guarding)::/) & \

@@ -1,4 +1,4 @@
-//! A program with a type of adapter of one's own and every command of Undertone: `cargo run -p undertone-cli --example
+//! A program with a custom adapter type and every command of Undertone: `cargo run -p undertone-cli --example
 //! adapter -- train --config mine.yaml`, then `eval`, `predict`, `export --merge` and the others.
 //!
 //! In YAML: `adapter: {type: ia3, target_modules: [k_proj, v_proj, fc1]}`.

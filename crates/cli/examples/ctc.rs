@@ -1,4 +1,4 @@
-//! A program with a speech backbone of one's own and every command of Undertone: an encoder without a decoder that is
+//! A program with a custom speech backbone and every command of Undertone: an encoder without a decoder that is
 //! trained by CTC.
 //!
 //! The folder of the model has a `config.json`: `{"model_type": "ctc", "d_model": 64, "blocks": 2, "max_frames": 500}`.

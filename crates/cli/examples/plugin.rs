@@ -1,4 +1,4 @@
-//! A program with kinds of one's own and every command of Undertone: `cargo run -p undertone-cli --example plugin -- train --config
+//! A program with custom kinds and every command of Undertone: `cargo run -p undertone-cli --example plugin -- train --config
 //! mine.yaml`, then `eval`, `predict`, `transcribe` and the others.
 //!
 //! In YAML: `synth: dialled, options: {digits: 3}`, `metrics: [surplus]` and `optimizer: {name: lion}`.
@@ -27,7 +27,7 @@ impl SpeechSource for Dialled {
     fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError> {
         let digits = match request.config.get("digits") {
             None => 4,
-            Some(digits) => digits.as_u64().ok_or("`options.digits` is no number: give one like 4")? as usize,
+            Some(digits) => digits.as_u64().ok_or("`options.digits` is not a number: give one like 4")? as usize,
         };
         Ok(Box::new(Calls { digits, samples: request.samples, seed: request.seed }))
     }

@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_taken_name_is_reported_whatever_comes_after_it() {
         let refused = Kinds::default().metric::<Other>().text_backbone("pigeon", |_, _| Err("no weights".into()));
-        let expected = "there is a metric called `cer` already: give yours another name";
+        let expected = "a metric named `cer` is already registered: choose another name";
         assert_eq!(refused.registered(), Err(expected.to_owned()));
     }
 }

@@ -51,7 +51,7 @@ pub fn start(format: LogFormat) -> Result<(), Failure> {
         }
     };
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines.with_filter(levels)))
-        .map_err(|e| Failure::Machine(format!("what is said cannot be shown: {e}")))?;
+        .map_err(|e| Failure::Machine(format!("the log cannot be set up: {e}")))?;
     match (asked, refused) {
         (Some(asked), Some(error)) => Err(Failure::BadInput(format!(
             "`{VARIABLE}` is `{asked}`: {error}; give levels, like `warn` or `undertone_train=debug`"

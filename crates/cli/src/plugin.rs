@@ -1,4 +1,4 @@
-//! The program `undertone`, with kinds of one's own.
+//! The program `undertone`, with custom kinds.
 
 use crate::commands::Command;
 use crate::failure::Failure;

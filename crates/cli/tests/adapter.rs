@@ -1,4 +1,4 @@
-//! A program with a type of adapter of somebody's own, (IA)³: trained through all phases, evaluated, merged and used.
+//! A custom adapter type, (IA)³: trained through all phases, evaluated, merged and used.
 
 mod common;
 

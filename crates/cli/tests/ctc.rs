@@ -1,4 +1,4 @@
-//! A speech backbone of somebody's own: an encoder that is trained by CTC, with every command.
+//! A custom speech backbone: an encoder that is trained by CTC, with every command.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Programs with kinds of somebody's own: every command has them.
+//! Programs with custom kinds: every command has them.
 
 mod common;
 

@@ -38,9 +38,9 @@ const LEAST_LEVEL: f64 = 2.0;
 const SPREAD_HZ: f64 = 120.0;
 /// Decibels by which it must be weaker: the first, and the second for each hertz of distance; 24.5 dB at 50 Hz.
 const SPREAD_DB: [f64; 2] = [12.0, 0.25];
-/// Largest distance of a pitch from the mean pitch of its station so far, in hertz.
+/// Maximum distance of a pitch from the mean pitch of its station up to there, in hertz.
 const SAME_HZ: f64 = 15.0;
-/// Blocks without the tone after which its station has gone.
+/// Blocks without the tone after which a station counts as ended.
 const ABSENT: usize = 6;
 /// Agreement of the marks of two tones above which the weaker is a harmonic or an image of the other. By chance it reaches 0.2.
 const SAME_KEYING: f64 = 0.5;

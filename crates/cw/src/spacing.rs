@@ -10,7 +10,7 @@ const USUAL_GAP: f64 = 3.0;
 const WORD_TO_CHARACTER: [f64; 2] = [1.9, 2.8];
 /// Ratio of a gap to the shortest ones above which it is one between words.
 const WORD_GAP: f64 = 1.6;
-/// Minimum numbers of gaps by which the spacing is known: of gaps that are wide whatever they are between, and of others. A single
+/// Minimum numbers of gaps that decide the spacing: of gaps that are wide in any case, and of others. A single
 /// one is between characters if its ratio is this large: where it is usual, as much audio has more characters.
 const FEWEST_GAPS: [usize; 2] = [2, 3];
 const SINGLE: f64 = 5.0;

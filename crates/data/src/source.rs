@@ -284,6 +284,6 @@ mod tests {
         assert_eq!(said, "source `broken`: `wpm` is missing: give a number");
         assert!(names().contains(&"broken".to_owned()));
         let said = register(Broken).unwrap_err().to_string();
-        assert_eq!(said, "there is a source called `broken` already: give yours another name");
+        assert_eq!(said, "a source named `broken` is already registered: choose another name");
     }
 }

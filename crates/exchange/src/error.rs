@@ -12,7 +12,7 @@ pub enum ExchangeError {
     #[error("{program} cannot hold this model: {reason}")]
     Unfit { program: &'static str, reason: String },
     /// The file is damaged, or holds something else than a Whisper.
-    #[error("`{}` is no Whisper in {format}: {reason}", path.display())]
+    #[error("`{}` is not a Whisper in {format}: {reason}", path.display())]
     Unreadable { path: PathBuf, format: &'static str, reason: String },
     /// The parts of the model contradict each other.
     #[error(transparent)]

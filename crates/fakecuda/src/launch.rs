@@ -55,7 +55,7 @@ impl Driver {
             // SAFETY: there is a value for each parameter, and this one is an address.
             let address = unsafe { *(*values.add(number)).cast::<DevicePointer>() };
             if address != 0 && self.blocks.end_of(address).is_none() {
-                self.problem(format!("argument {number} of `{name}` is no memory of the device"));
+                self.problem(format!("argument {number} of `{name}` is not memory of the device"));
             }
             self.note_use(address, done, || format!("`{name}`"));
         }

@@ -33,7 +33,7 @@ impl Tiled<'_> {
             return Some("a dimension that is empty or above 2³²");
         }
         if self.strides.iter().any(|stride| !stride.is_multiple_of(16) || *stride >= 1 << 40) {
-            return Some("a stride that is no multiple of 16 bytes or too long");
+            return Some("a stride that is not a multiple of 16 bytes or too long");
         }
         if self.window.iter().any(|size| !(1..=256).contains(size)) {
             return Some("a box that is not between 1 and 256 long");
@@ -43,7 +43,7 @@ impl Tiled<'_> {
         }
         let row = self.window[0] * element;
         if !self.is_interleaved && !row.is_multiple_of(16) {
-            return Some("a box whose rows are no multiple of 16 bytes");
+            return Some("a box whose rows are not a multiple of 16 bytes");
         }
         let is_wide = SWIZZLE_BYTES.get(self.swizzle).is_some_and(|most| row > *most);
         is_wide.then_some("a box whose rows are wider than its swizzle")

@@ -117,7 +117,7 @@ fn a_program_finds_a_card_that_checks_and_counts() {
             "`twice` is launched with 65 threads a block, and it was compiled for 64",
             "`twice` uses memory before the copy to it on another stream is known to be done",
             "a copy to the device leaves its allocation",
-            "argument 0 of `twice` is no memory of the device",
+            "argument 0 of `twice` is not memory of the device",
             "cuEventElapsedTime is given an event before it was recorded",
             "memory is freed that is not allocated",
         ]

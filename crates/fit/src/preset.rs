@@ -143,7 +143,7 @@ impl FromStr for DevicePreset {
             "auto" => Ok(Self::Auto),
             _ => CARDS.iter().position(|card| card.name == text).map(Self::Card).ok_or_else(|| {
                 let names = CARDS.iter().map(|card| card.name).collect::<Vec<_>>().join(", ");
-                format!("there is no preset `{text}`: there are none, auto, {names}")
+                format!("there is no preset `{text}`: choose none, auto, {names}")
             }),
         }
     }

@@ -36,7 +36,7 @@ impl Footprint {
 
 /// Returns an adapter's number of parameters in all blocks of a model.
 fn parameters(adapter: &AdapterConfig, model: &Footprint) -> u64 {
-    // A target that is no regular expression is refused when the model is built.
+    // A target that is not a regular expression is refused when the model is built.
     let targets: Vec<Target> = adapter.target_modules().iter().filter_map(|t| Target::parse(t).ok()).collect();
     model.adapted(&targets, |d_in, d_out| adapter.parameters(d_in as usize, d_out as usize) as u64)
 }

@@ -62,7 +62,7 @@ pub(crate) enum HttpError {
     Status { host: String, status: StatusCode, with_token: bool, retry_after: Option<Duration> },
     #[error("{host}: {error}")]
     Transport { host: String, error: Box<ureq::Error> },
-    #[error("the answer was broken off: {0}")]
+    #[error("the connection was interrupted: {0}")]
     Broken(io::Error),
     #[error("{0}")]
     Unfit(String),
@@ -120,7 +120,7 @@ impl Client {
             url.push('/');
             url.extend(utf8_percent_encode(part, ESCAPED));
         }
-        url.parse().map_err(|e| HttpError::Unfit(format!("`{url}` is no address: {e}")))
+        url.parse().map_err(|e| HttpError::Unfit(format!("`{url}` is not an address: {e}")))
     }
 
     /// Returns the JSON at an address.
@@ -131,7 +131,7 @@ impl Client {
         self.retried(|| {
             let answer = self.get(url, None)?.expect(&[StatusCode::OK, StatusCode::PARTIAL_CONTENT], self)?;
             let bytes = whole(answer.body.into_reader())?;
-            let unfit = |e| HttpError::Unfit(format!("the answer is not what the hub would say: {e}"));
+            let unfit = |e| HttpError::Unfit(format!("the response is not the expected JSON: {e}"));
             serde_json::from_slice(&bytes).map_err(unfit)
         })
     }
@@ -181,7 +181,9 @@ impl Client {
         }
         let fits = whole || (answer.total() == Some(entity.size) && answer.start() == Some(start));
         if !fits || answer.etag.as_ref().is_some_and(|etag| *etag != entity.etag) {
-            return Err(HttpError::Unfit("the file is not what it was a moment ago; begin again".into()));
+            return Err(HttpError::Unfit(
+                "the file changed on the hub during the download; run the command again".into(),
+            ));
         }
         Ok((answer.body.into_reader(), answer.from))
     }

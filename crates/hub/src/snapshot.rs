@@ -35,7 +35,8 @@ impl Snapshot {
         let parts = ["api"].into_iter().chain(listed.split('/')).chain(["revision", revision]);
         let RepoInfo { siblings, sha } = client.json(&client.url(parts)?)?;
         let files: Vec<String> = siblings.into_iter().map(|sibling| sibling.rfilename).collect();
-        let unfit = |name: &str, of: &str| Err(HttpError::Unfit(format!("it gives {name:?} as the name of a {of}")));
+        let unfit =
+            |name: &str, of: &str| Err(HttpError::Unfit(format!("the hub lists an invalid name of a {of}: {name:?}")));
         if !is_commit(&sha) {
             return unfit(&sha, "commit");
         }
@@ -95,10 +96,10 @@ impl Snapshot {
 /// If its name or revision is invalid, and might lead out of the cache.
 pub(crate) fn repository(kind: RepoType, name: &str, revision: &str) -> Result<Repo, HttpError> {
     if !is_repository(name) {
-        return Err(HttpError::Unfit(format!("{name:?} is no name on the hub, which would be OWNER/NAME")));
+        return Err(HttpError::Unfit(format!("{name:?} is not a repository name: write OWNER/NAME")));
     }
     if !is_path(revision) {
-        return Err(HttpError::Unfit(format!("{revision:?} is no branch, tag or commit")));
+        return Err(HttpError::Unfit(format!("{revision:?} is not a branch, tag or commit")));
     }
     Ok(Repo::with_revision(name.to_owned(), kind, revision.to_owned()))
 }
@@ -130,7 +131,7 @@ fn download(client: &Client, url: &Uri, entity: &Entity, part: &Path, name: &str
     file.sync_all()?;
     if !is_intact(part, &entity.etag)? {
         std::fs::remove_file(part)?;
-        return Err(HttpError::Unfit("what came is not what its SHA-256 says; begin again".into()));
+        return Err(HttpError::Unfit("the download does not match its SHA-256; run the command again".into()));
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ pub fn backward_bias(dy: &[f32], d_out: usize) -> Vec<f32> {
 }
 
 fn rows(x: &[f32], columns: usize) -> usize {
-    assert!(columns > 0 && x.len().is_multiple_of(columns), "{} elements are no rows of {columns}", x.len());
+    assert!(columns > 0 && x.len().is_multiple_of(columns), "{} elements are not rows of {columns}", x.len());
     x.len() / columns
 }
 

@@ -378,7 +378,7 @@ pub fn add_product(out: &mut [f32], row_stride: usize, a: Matrix, b: Matrix, sca
 #[allow(unsafe_code)]
 fn multiply(out: MatrixMut, a: Matrix, b: Matrix, scale: f32, threads: Threads, accumulate: bool) {
     let fits = a.columns == b.rows && out.rows == a.rows && out.columns == b.columns;
-    assert!(fits, "{}×{} times {}×{} is no {}×{}", a.rows, a.columns, b.rows, b.columns, out.rows, out.columns);
+    assert!(fits, "{}×{} times {}×{} is not {}×{}", a.rows, a.columns, b.rows, b.columns, out.rows, out.columns);
     // With one row, all of `b` would be rounded and used only once: f32 is three times as fast there.
     if MEDIUM.load(Ordering::Relaxed) && out.rows > 1 {
         return multiply_in_bf16(out, a, Right::Plain(b.operand()), None, scale, threads, accumulate);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is no 2×2")]
+    #[should_panic(expected = "is not 2×2")]
     fn shapes_that_do_not_fit_are_refused() {
         let mut out = [0.0; 4];
         let (a, b) = ([1.0; 6], [1.0; 4]);

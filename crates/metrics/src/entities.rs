@@ -40,7 +40,7 @@ pub enum TagError {
     #[error("the sentence has {reference} reference tags and {prediction} predicted ones; give one of each per token")]
     Length { reference: usize, prediction: usize },
     /// The tag is not a BIO tag.
-    #[error("`{0}` is no BIO tag; write `O`, `B-` and the type, or `I-` and the type")]
+    #[error("`{0}` is not a BIO tag; write `O`, `B-` and the type, or `I-` and the type")]
     Unknown(String),
 }
 

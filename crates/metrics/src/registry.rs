@@ -353,7 +353,7 @@ mod tests {
         [("a", ""), ("b", "b")].iter().for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
         assert_eq!(score.value(), Some(1.0));
         let taken = register::<AnotherSilent>().expect_err("taken").to_string();
-        assert_eq!(taken, "there is a metric called `silent` already: give yours another name");
+        assert_eq!(taken, "a metric named `silent` is already registered: choose another name");
         assert!(register::<AnotherLoss>().is_err() && register::<AnotherWer>().is_err());
         assert_eq!(register::<Dotted>(), Err(RegistryError::Name("a.b")));
         assert_eq!(register::<Nameless>(), Err(RegistryError::Name("")));

@@ -168,7 +168,7 @@ const TOKENS: &str = "tokens";
 /// The tensors are named by the paths of the parameters without the name of the box.
 ///
 /// # Errors
-/// When `config.json` is no JSON object, or the file system reports an error.
+/// When `config.json` is not a JSON object, or the file system reports an error.
 pub fn write_folder(
     dir: &Path,
     mut files: BTreeMap<String, Vec<u8>>,

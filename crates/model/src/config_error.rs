@@ -35,7 +35,7 @@ pub(crate) fn read_known<C: Default + Serialize + DeserializeOwned>(
     optional: &[&str],
 ) -> Result<C, ConfigError> {
     let Value::Object(defaults) = serde_json::to_value(C::default()).unwrap_or_default() else {
-        return Err(ConfigError::Foreign("the default configuration is no JSON object".into()));
+        return Err(ConfigError::Foreign("the default configuration is not a JSON object".into()));
     };
     let is_known = |key: &str| defaults.contains_key(key) || optional.contains(&key);
     let known: Map<String, Value> = json

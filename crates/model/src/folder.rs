@@ -17,7 +17,7 @@ use undertone_store::{
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum FolderError {
     /// The folder does not exist.
-    #[error("`{}` is no folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json)", .0.display())]
+    #[error("`{}` is not a folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json)", .0.display())]
     NoFolder(PathBuf),
     /// A file of the folder cannot be read.
     #[error("cannot read `{}`: {source}", path.display())]

@@ -196,7 +196,8 @@ impl PeftLora {
         self.check_tied()?;
         self.check_linear()?;
         for name in &self.names {
-            let plain = name.strip_prefix(PREFIX).ok_or_else(|| self.refuse(name, "is no tensor of PEFT's layout"))?;
+            let plain =
+                name.strip_prefix(PREFIX).ok_or_else(|| self.refuse(name, "is not a tensor of PEFT's layout"))?;
             // The base's own values of a layer that was trained whole are no part of the result.
             if plain.ends_with(".lora_B.weight") || plain.contains(".original_module.") {
                 continue;
@@ -285,7 +286,7 @@ impl PeftLora {
         for (pattern, value) in self.settings.alpha_pattern.iter().flatten() {
             // As PEFT does: a pattern stands for the end of a layer's name, from a dot on.
             let whole = Regex::new(&format!("^(.*\\.)?(?:{pattern})$"));
-            let whole = whole.map_err(|_| self.refuse(pattern, "in `alpha_pattern` is no regular expression"))?;
+            let whole = whole.map_err(|_| self.refuse(pattern, "in `alpha_pattern` is not a regular expression"))?;
             if whole.is_match(layer) {
                 alpha = value.as_f64().ok_or_else(|| self.refuse(pattern, "in `alpha_pattern` has no number"))?;
                 break;

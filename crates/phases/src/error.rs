@@ -70,7 +70,7 @@ pub enum RunError {
     )]
     Exists(String),
     /// The directory to be replaced was not created by a run.
-    #[error("`{}` has content and is no run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
+    #[error("`{}` has content and is not a run: choose another name with --set run.name=NAME, or an empty directory", .0.display())]
     NotARun(PathBuf),
     /// The directory of a run that is to be replaced contains other files.
     #[error("`{}` has files that were not written by a run ({files}): move them elsewhere before the run is replaced, or choose another name with --set run.name=NAME", directory.display())]
@@ -86,7 +86,7 @@ pub enum RunError {
     NoLock(LockError),
     /// The run to be resumed was started with an incompatible configuration.
     #[error(
-        "`{}` cannot go on with another configuration than it was begun with: {changes}; set it back, begin a run of its own with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
+        "`{}` cannot be resumed with another configuration: {changes}; restore the value, start a new run with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
         path.display()
     )]
     Changed { path: PathBuf, changes: String },
@@ -182,10 +182,10 @@ pub enum RunError {
     #[error("`{}` holds another router than the configuration describes: train phase 2 again, or set the configuration back", .0.display())]
     OtherRouter(PathBuf),
     /// There is no run.
-    #[error("`{}` is no run: there is no `config.yaml` in it", .0.display())]
+    #[error("`{}` is not a run: there is no `config.yaml` in it", .0.display())]
     NoRun(PathBuf),
     /// The directory is in a run, but is not that of a stage.
-    #[error("`{}` is no stage of its run: name the run, or a stage like phase1/TASK or phase3 in it", .0.display())]
+    #[error("`{}` is not a stage of its run: name the run, or a stage like phase1/TASK or phase3 in it", .0.display())]
     NoStage(PathBuf),
     /// The run did not record what its inputs are like.
     #[error(

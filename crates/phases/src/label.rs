@@ -167,7 +167,7 @@ impl Labelling<'_> {
         let mut row = Map::new();
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let Some(absolute) = absolute.to_str() else {
-            let reason = "the name of its file is no valid Unicode, which a list cannot hold: rename it";
+            let reason = "the name of its file is not valid Unicode, which a list cannot hold: rename it";
             self.found.unreadable.push((clip.name.clone(), reason.into()));
             return None;
         };

@@ -56,7 +56,9 @@ impl SkipRecord {
         let Ok(text) = std::fs::read_to_string(&self.path) else { return };
         match serde_json::from_str(&text) {
             Ok(record) => *self.earlier.borrow_mut() = record,
-            Err(error) => tracing::warn!("`{}` is no list of samples and begins anew: {error}", self.path.display()),
+            Err(error) => {
+                tracing::warn!("`{}` is not a list of samples, and a new one is begun: {error}", self.path.display())
+            }
         }
     }
 

@@ -14,9 +14,9 @@ pub enum SourceError {
     /// No bundled model has this name.
     #[error("there is no bundled model `{}`: there is {}", .0, BUNDLED.join(", "))]
     NotBundled(String),
-    /// The path of a Whisper is no folder.
+    /// The path of a Whisper is not a folder.
     #[error(
-        "`{}` is no model: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json), \
+        "`{}` is not a model: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json), \
          a file or folder of whisper.cpp, openai-whisper or CTranslate2, or a bundled model ({}; in a configuration as `model.source.bundled`)", .0.display(), BUNDLED.join(", ")
     )]
     NoWhisper(PathBuf),

@@ -32,7 +32,7 @@ impl fmt::Display for Peer {
 pub enum RankError {
     /// No data or heartbeat came from other ranks for too long.
     #[error(
-        "rank {rank} has heard nothing of {} for {} s: it has died, hangs, or computes for longer than that",
+        "rank {rank} has received nothing from {} for {} s: it has died, hangs, or computes for longer than that",
         named(missing), after.as_secs()
     )]
     Silent { rank: usize, missing: Vec<Peer>, after: Duration },
@@ -66,7 +66,7 @@ mod tests {
             let missing = missing.iter().map(|rank| Peer::new(*rank, &hosts)).collect();
             RankError::Silent { rank: 0, missing, after: Duration::from_secs(60) }.to_string()
         };
-        assert!(error(&[3]).starts_with("rank 0 has heard nothing of rank 3 on node7 for 60 s"));
+        assert!(error(&[3]).starts_with("rank 0 has received nothing from rank 3 on node7 for 60 s"));
         assert!(error(&[1, 2]).contains("of rank 1, rank 2 for"));
     }
 }

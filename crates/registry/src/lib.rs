@@ -25,7 +25,7 @@
 //! SHAPES.register(Shape { name: "triangle", corners: 3 })?;
 //! assert_eq!(SHAPES.get("triangle")?.corners, 3);
 //! let taken = SHAPES.register(Shape { name: "square", corners: 5 }).expect_err("taken");
-//! assert_eq!(taken.to_string(), "there is a shape called `square` already: give yours another name");
+//! assert_eq!(taken.to_string(), "a shape named `square` is already registered: choose another name");
 //! let unknown = SHAPES.get("circle").err().expect("unknown");
 //! assert_eq!(unknown.to_string(), "unknown variant `circle`, expected `square` or `triangle`");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,7 +53,7 @@ pub struct Registry<K> {
 
 /// Why a kind is not registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is a {what} called `{name}` already: give yours another name")]
+#[error("a {what} named `{name}` is already registered: choose another name")]
 pub struct NameTaken {
     /// What it would have been, like `metric`.
     pub what: &'static str,

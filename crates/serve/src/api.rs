@@ -69,7 +69,7 @@ pub async fn predict(Shared(state): Shared<State>, body: Body) -> Result<Json<Va
         Err(_) => return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the text did not arrive: send it again")),
     };
     let asked: Question = serde_json::from_slice(&bytes)
-        .map_err(|error| ApiError::bad_request(format!("the request is no object as expected: {error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("the request is not the expected object: {error}")))?;
     let turn = state.turn().await;
     let work = tokio::task::spawn_blocking(move || {
         let _turn = turn;

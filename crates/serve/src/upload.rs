@@ -26,8 +26,9 @@ const MOST_FIELDS: usize = 64;
 impl Form {
     /// Reads a form as it arrives.
     pub async fn read(parts: Result<Multipart, MultipartRejection>, limits: &Limits) -> Result<Self, ApiError> {
-        let mut parts = parts
-            .map_err(|error| ApiError::new(error.status(), format!("the request is no form: {}", error.body_text())))?;
+        let mut parts = parts.map_err(|error| {
+            ApiError::new(error.status(), format!("the request is not a form: {}", error.body_text()))
+        })?;
         let mut form = Self::default();
         while let Some(field) = in_time(limits, parts.next_field()).await? {
             let name = field.name().unwrap_or_default().to_owned();

@@ -34,7 +34,7 @@ pub enum LockError {
         owner: String,
     },
     /// The name of the lock file belongs to something else.
-    #[error("`{}` is {what}, where a lock is to be: move it elsewhere, or choose another directory", path.display())]
+    #[error("`{}` is {what}, where the lock file must be created: move it elsewhere, or choose another directory", path.display())]
     Foreign { path: PathBuf, what: &'static str },
     /// The directory or its lock file cannot be created.
     #[error(transparent)]
@@ -83,7 +83,7 @@ impl DirectoryLock {
                 Err(error) => return Err(io(error).into()),
             }
         }
-        Err(LockError::Owned { dir: dir.to_owned(), owner: "processes that come and go".into() })
+        Err(LockError::Owned { dir: dir.to_owned(), owner: "several other processes".into() })
     }
 
     /// Whether a process owns `dir`. `None` where that cannot be told: on a file system without locks, or for an owner on another

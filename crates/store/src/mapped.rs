@@ -33,7 +33,7 @@ fn map(path: &Path, format: impl Fn(String) -> StoreError) -> Result<Mmap, Store
     let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
     // Opening a pipe would block until another process writes into it.
     if !std::fs::metadata(path).map_err(io)?.is_file() {
-        return Err(format("it is no file but a folder, a pipe or a device".into()));
+        return Err(format("it is a folder, a pipe or a device, not a file".into()));
     }
     let file = File::open(path).map_err(io)?;
     // SAFETY: the map is read-only and our own writers replace files by renaming, never in place. Another process

@@ -197,7 +197,7 @@ impl TrainConfig {
     /// Returns the directions of the deciding metrics. `known` returns the direction of a metric, if it has one.
     pub(crate) fn directions(&self, known: impl Fn(&str) -> Option<Direction>) -> Result<Directions, TrainConfigError> {
         let nobody = |key: &'static str, metric: &str, way_out: &str| {
-            let rule = format!("nobody says whether lower or higher is better: {way_out}");
+            let rule = format!("it is unknown whether lower or higher is better: {way_out}");
             TrainConfigError::new(key, &metric, &rule)
         };
         let metric = &self.checkpoint.metric;

@@ -102,7 +102,7 @@ const STATUSES: [(&str, &str, &str); 5] = [
         "NVIDIA's compiler is newer than the driver: update the driver, or let CUDA_PATH name a CUDA toolkit of the version that \
          `nvidia-smi` shows",
     ),
-    ("700", "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed what is no memory of the card"),
+    ("700", "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed memory that is not the card's"),
     ("702", "CUDA_ERROR_LAUNCH_TIMEOUT", "a kernel did not end in time"),
     ("719", "CUDA_ERROR_LAUNCH_FAILED", "a kernel failed"),
 ];
@@ -141,7 +141,7 @@ mod tests {
             (
                 "Error while reading data: use `try_into_data` instead to catch the error at runtime: The device is poisoned\nCaused \
                  by:\n  cuEventSynchronize failed with status 700\nBacktrace:\n",
-                "a kernel accessed what is no memory of the card (CUDA_ERROR_ILLEGAL_ADDRESS)",
+                "a kernel accessed memory that is not the card's (CUDA_ERROR_ILLEGAL_ADDRESS)",
             ),
         ] {
             let failure = catch_backend_failure(|| -> u8 { panic!("{said}") });

@@ -19,7 +19,7 @@ pub enum MemoryBudget {
 
 /// Error for a text that is not an amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no amount of memory: write it like 6GB, 512MiB or 80%")]
+#[error("`{0}` is not an amount of memory: write it like 6GB, 512MiB or 80%")]
 pub struct MemoryBudgetError(String);
 
 impl Default for MemoryBudget {

@@ -14,7 +14,7 @@ impl Window {
         let Self::Seconds(seconds) = self else { return Ok(most) };
         let rate = f64::from(SAMPLE_RATE);
         let longest = most as f64 / rate;
-        // Also refuses what is no number.
+        // Also refuses what is not a number.
         if !(1.0..=longest).contains(&seconds) {
             return Err(TranscribeError::Window { seconds, most: longest });
         }

@@ -21,7 +21,7 @@ impl SpeechSource for Dtmf {
     fn open(&self, request: &SourceRequest) -> Result<Box<Utterances>, SampleError> {
         let digits = match request.config.get("digits") {
             None => 4,
-            Some(digits) => digits.as_u64().ok_or("`options.digits` is no number: give one like 4")? as usize,
+            Some(digits) => digits.as_u64().ok_or("`options.digits` is not a number: give one like 4")? as usize,
         };
         Ok(Box::new(Calls { digits, samples: request.samples, seed: request.seed }))
     }

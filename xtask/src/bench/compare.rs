@@ -1,4 +1,4 @@
-//! `cargo xtask bench compare`: `bench step` and a peer in turn, for a machine's speed drifts.
+//! `cargo xtask bench compare`: `bench step` and a peer alternately, because a machine's speed drifts.
 
 use super::names::name;
 use super::numbers::{median, rounded};
@@ -34,7 +34,7 @@ struct Round {
     peer: Measurement,
 }
 
-/// What a child said of itself.
+/// Result printed by a child process.
 #[derive(Debug)]
 pub struct Measurement {
     pub seconds: f64,

@@ -6,7 +6,7 @@ use crate::process::work_folder;
 use serde_json::{Value, json};
 use undertone_cli::{Failure, say};
 
-/// Whose steps.
+/// Options of `bench host`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Whispers

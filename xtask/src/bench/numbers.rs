@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Median and rounding.
 
-/// The middle value, or the mean of the middle two; of nothing, no number.
+/// Returns the median; NaN of no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -10,7 +10,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// `value` with so many digits after the point.
+/// Rounds `value` to so many decimal places.
 pub fn rounded(value: f64, digits: i32) -> f64 {
     let scale = 10_f64.powi(digits);
     (value * scale).round() / scale

@@ -1,4 +1,4 @@
-//! Choices that a seed makes: what happens to a run, and what becomes of an input.
+//! Seeded random choices for `bench faults` and `bench hostile`.
 
 /// A source of choices (SplitMix64; Steele, Lea and Flood, 2014): the same for a seed on every machine.
 pub struct Random(u64);

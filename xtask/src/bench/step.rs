@@ -115,7 +115,7 @@ impl Workload {
         if !self.batch.is_multiple_of(parts) {
             let clips = self.batch;
             return Err(Failure::BadInput(format!(
-                "{clips} clips are no {parts} batches of the same size: choose an --accumulation that divides --batch"
+                "{clips} clips are not {parts} batches of the same size: choose an --accumulation that divides --batch"
             )));
         }
         Ok(([self.batch / parts, self.tokens], parts))

@@ -18,7 +18,7 @@ const FLAGS: &str = "-C link-arg=-Wl,--unresolved-symbols=ignore-all";
 
 /// The program.
 pub struct Program {
-    /// It.
+    /// Path of the executable.
     pub file: PathBuf,
     /// The functions that abort.
     absent: PathBuf,

@@ -20,7 +20,7 @@ const NEWEST: u32 = 8;
 
 /// A folder with `include`, and with NVRTC in `lib64` or `lib`.
 pub struct Toolkit {
-    /// It.
+    /// Path of the toolkit.
     pub folder: PathBuf,
 }
 

@@ -20,9 +20,9 @@ pub struct Module {
     pub parent: Option<usize>,
     /// Its file in [`Tree::files`].
     pub file: usize,
-    /// What is called by a name in it. A module and a function may share one.
+    /// Items by name. A module and a function may share one.
     pub items: BTreeMap<String, Vec<Item>>,
-    /// What it imports all names of.
+    /// Glob imports.
     pub globs: Vec<Vec<String>>,
     /// The paths in its code.
     pub mentions: Vec<Mention>,
@@ -30,7 +30,7 @@ pub struct Module {
     pub features: Vec<String>,
 }
 
-/// What a name stands for.
+/// Definition of a name.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// Something that this module defines.
@@ -48,7 +48,7 @@ pub struct Mention {
     pub is_reexport: bool,
 }
 
-/// Where a path leads.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To something that this file defines.

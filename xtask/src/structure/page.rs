@@ -25,7 +25,7 @@ pub fn read(root: &Path) -> Result<Listed, StructureError> {
     for (number, line) in lines.take_while(|(_, line)| line.trim() != END).filter(|(_, line)| !line.trim().is_empty()) {
         let (name, others) = line
             .split_once('→')
-            .ok_or_else(|| wrong(format!("line {number} is no arrow, like `train → ops, store`: `{line}`")))?;
+            .ok_or_else(|| wrong(format!("line {number} is not an arrow, like `train → ops, store`: `{line}`")))?;
         let others = others.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         if listed.insert(name.trim().to_owned(), others).is_some() {
             return Err(wrong(format!("`{}` is listed again in line {number}", name.trim())));

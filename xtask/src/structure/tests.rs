@@ -174,7 +174,7 @@ fn arrows_are_those_of_the_page() {
     ]);
     fixture.arrows("ops →\nmodel -> ops\n");
     fixture.finds(&[
-        "arrow: ARCHITECTURE.md: `ARCHITECTURE.md`: line 5 is no arrow, like `train → ops, store`: `model -> ops`",
+        "arrow: ARCHITECTURE.md: `ARCHITECTURE.md`: line 5 is not an arrow, like `train → ops, store`: `model -> ops`",
     ]);
     fixture.write("ARCHITECTURE.md", "nothing\n");
     fixture.finds(&["arrow: ARCHITECTURE.md: `ARCHITECTURE.md`: it has no list of arrows, which begins with a line ````text arrows`"]);

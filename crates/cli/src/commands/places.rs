@@ -6,7 +6,7 @@ use std::path::Path;
 /// Refuses an output directory that is not empty, because its files may be the user's own, or a file or device in its place.
 pub fn refuse_to_replace(dir: &Path) -> Result<(), Failure> {
     if dir.symlink_metadata().is_ok() && !dir.is_dir() {
-        return Err(Failure::BadInput(format!("`{}` is no directory: choose another one", dir.display())));
+        return Err(Failure::BadInput(format!("`{}` is not a directory: choose another one", dir.display())));
     }
     match std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         true => Err(Failure::BadInput(format!("`{}` is not empty: choose another directory", dir.display()))),
@@ -23,7 +23,7 @@ pub fn refuse_no_place(file: &Path) -> Result<(), Failure> {
     match file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) if !parent.is_dir() => {
             let parent = parent.display();
-            Err(Failure::BadInput(format!("`{name}` has no place, `{parent}` is no directory: create it first")))
+            Err(Failure::BadInput(format!("`{name}` has no place, `{parent}` is not a directory: create it first")))
         }
         _ => Ok(()),
     }

@@ -228,7 +228,7 @@ pub(super) fn interrupt() -> Result<Interrupt, Failure> {
             return;
         }
         if !is_second && asked.is_heeded() {
-            tracing::info!("stopping: what was begun is finished and saved; once more to leave at once");
+            tracing::info!("stopping after this step, with a checkpoint; interrupt once more to leave at once");
             return;
         }
         if !is_second {

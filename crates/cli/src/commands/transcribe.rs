@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::BadInput("--timestamps is for the format `txt`: the others have times anyway".into()));
     }
     if let Some(folder) = args.output_dir.as_deref().filter(|folder| folder.exists() && !folder.is_dir()) {
-        let text = format!("`--output-dir {}` is no folder: name one for the texts", folder.display());
+        let text = format!("`--output-dir {}` is not a folder: name one for the texts", folder.display());
         return Err(Failure::BadInput(text));
     }
     let found = if live { Vec::new() } else { recordings(&args.audio, args.output_dir.is_some())? };

@@ -199,8 +199,7 @@ fn budget(given: Option<MemoryBudget>, experiment: &Experiment) -> Result<(Optio
                 return Err(Failure::BadInput(text.into()));
             }
             let bytes = given.unwrap_or_default().bytes(available_memory_bytes());
-            let unknown =
-                || Failure::BadInput("it is not known what is available: give an amount with --memory".into());
+            let unknown = || Failure::BadInput("the available memory is unknown: give an amount with --memory".into());
             Ok((Some(bytes.ok_or_else(unknown)?), true))
         }
     }

@@ -232,7 +232,7 @@ fn begin(bytes: &mut impl Read) -> Result<(bool, u32), AudioError> {
     bytes.read_exact(&mut riff).map_err(cut_short)?;
     match &riff[8..] {
         b"WAVE" => Ok((&riff[..4] != b"RIFF", u32::from_le_bytes([riff[4], riff[5], riff[6], riff[7]]))),
-        _ => Err(refused("it is no WAVE")),
+        _ => Err(refused("it is not a WAVE file")),
     }
 }
 

@@ -38,7 +38,9 @@ pub enum AugmentError {
     #[error("augment.{key}: {path} is silent, every sample is 0; remove it")]
     Silent { key: &'static str, path: PathBuf },
     /// An impulse response decays too slowly.
-    #[error("augment.{key}: {path} rings for {seconds:.1} s, too long for a room; remove what is no impulse response")]
+    #[error(
+        "augment.{key}: {path} lasts {seconds:.1} s, too long for an impulse response; remove files that are not impulse responses"
+    )]
     NotARoom {
         key: &'static str,
         path: PathBuf,

@@ -89,7 +89,7 @@ pub(super) fn samples(path: &Arc<Path>) -> Result<Vec<(Row, Member)>, RecordsErr
                         _ => Err("it is another value".into()),
                     });
                     (sample.fields, sample.repeated) =
-                        fields.map_err(|error| fail(format!("its member {name} is no JSON object: {error}")))?;
+                        fields.map_err(|error| fail(format!("its member {name} is not a JSON object: {error}")))?;
                 }
             }
             other if EXTENSIONS.contains(&other) => {

@@ -182,7 +182,7 @@ fn quotes_and_pipes_belong_to_the_text_where_they_mean_nothing() {
 fn faults_of_lists_are_named_with_their_line() {
     let folder = two_files();
     let ok = "{\"audio\": \"a.wav\", \"text\": \"x\"}\n";
-    folder.fails("m.jsonl", &format!("{ok}{{\"audio\": "), "line 2 is no JSON at column");
+    folder.fails("m.jsonl", &format!("{ok}{{\"audio\": "), "line 2 is not JSON at column");
     let error = folder.error(&folder.file("m.jsonl", format!("{ok}\n{{\"audio\": \"a.wav\"}}")));
     assert_eq!(
         error,

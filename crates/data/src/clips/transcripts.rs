@@ -170,7 +170,7 @@ impl Entry {
         let recording = parts.next().unwrap_or_default();
         match [parts.next(), parts.next()].map(|time| time?.parse::<f64>().ok()) {
             [Some(start), Some(end)] => Ok((recording, start, (end >= 0.0).then_some(end))),
-            _ => Err(self.malformed("is no segment: a line is `NAME RECORDING START END`, in seconds")),
+            _ => Err(self.malformed("is not a segment: a line is `NAME RECORDING START END`, in seconds")),
         }
     }
 

@@ -46,7 +46,7 @@ pub enum LoaderError {
         first: String,
     },
     /// A batch was not ready, and the condition of [`Loader::until`](super::Loader::until) ended the wait.
-    #[error("batch {batch} of epoch {epoch} was not ready, and is no longer waited for")]
+    #[error("batch {batch} of epoch {epoch} was not ready when loading was interrupted")]
     GivenUp { batch: usize, epoch: u64 },
     /// Batches depend on length, and a sample has none.
     #[error(

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Returns a record for each row of `{"text": {"0": …, "1": …}, "label": {"0": …, "1": …}}`, which pandas' `to_json()` writes, or of
-/// `{"text": [… , …], "label": [… , …]}`. `None` if the fields are no columns of one length. `of_lists` says that the fields of a
+/// `{"text": [… , …], "label": [… , …]}`. `None` if the fields are not columns of one length. `of_lists` says that the fields of a
 /// record are lists themselves, as in `tag`: then columns are lists of lists.
 pub(super) fn records(fields: &Map<String, Value>, of_lists: bool) -> Option<Vec<Value>> {
     let cells = |column: &Value| match column {

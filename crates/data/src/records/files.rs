@@ -111,7 +111,7 @@ fn jsonl(path: Arc<Path>) -> Result<Rows, RecordsError> {
             let reason = error.to_string();
             let reason = reason.split(" at line ").next().unwrap_or(&reason);
             let reason = format!(
-                "is no JSON at column {}: {reason}; one array over many lines is `format: json`",
+                "is not JSON at column {}: {reason}; one array over many lines is `format: json`",
                 error.column()
             );
             RecordsError::Malformed { origin: origin.clone(), reason }
@@ -132,7 +132,8 @@ fn json(task: &TaskFields, path: Arc<Path>) -> Result<Rows, RecordsError> {
     let Noted { value, repeated } = json::parse(&text).map_err(|error| {
         let reason = error.to_string();
         let reason = reason.split(" at line ").next().unwrap_or(&reason);
-        let reason = format!("is no JSON at column {}: {reason}; one object a line is `format: jsonl`", error.column());
+        let reason =
+            format!("is not JSON at column {}: {reason}; one object a line is `format: jsonl`", error.column());
         RecordsError::Malformed { origin: Origin::line(&path, error.line() as u64), reason }
     })?;
     let fail = |reason: String| RecordsError::Malformed { origin: Origin::line(&path, 1), reason };
@@ -190,7 +191,7 @@ fn json_row(origin: Origin, value: Value) -> Result<Row, RecordsError> {
     match value {
         Value::Object(fields) => Ok(Row::new(origin, Content::Fields(fields))),
         Value::Array(cells) => Ok(Row::new(origin, Content::Cells { header: None, cells })),
-        _ => Err(RecordsError::Malformed { origin, reason: "is no JSON object with the record's fields".into() }),
+        _ => Err(RecordsError::Malformed { origin, reason: "is not a JSON object with the record's fields".into() }),
     }
 }
 

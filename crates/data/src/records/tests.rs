@@ -118,9 +118,9 @@ fn json_arrays_alone_or_in_an_object() {
 
     let fails = |text: &str| error(&folder, PairRecord::read(&folder.file("c.json", text)));
     assert!(fails("{\"a\": [], \"b\": []}").contains("the fields a, b; just one must be an array"));
-    assert!(fails("[1").starts_with("c.json line 2 is no JSON"), "{}", fails("[1"));
+    assert!(fails("[1").starts_with("c.json line 2 is not JSON"), "{}", fails("[1"));
     assert!(fails("7").contains("begins neither an array"));
-    assert!(fails("[7]").contains("c.json row 1 is no JSON object"));
+    assert!(fails("[7]").contains("c.json row 1 is not a JSON object"));
     assert!(fails(" \n").contains("holds no records") && fails("[]").contains("holds no records"));
 }
 
@@ -417,8 +417,8 @@ fn files_that_cannot_be_read_are_named() {
             .starts_with("a.jsonl line 2 is not UTF-8")
     );
     assert!(fails(folder.file("b.json", b"[\n\"\xff\"]")).starts_with("b.json line 2 is not UTF-8"));
-    assert!(fails(folder.file("c.jsonl", b"[\n")).starts_with("c.jsonl line 1 is no JSON at column"));
-    assert!(fails(folder.file("d.jsonl", b"7")).starts_with("d.jsonl line 1 is no JSON object"));
+    assert!(fails(folder.file("c.jsonl", b"[\n")).starts_with("c.jsonl line 1 is not JSON at column"));
+    assert!(fails(folder.file("d.jsonl", b"7")).starts_with("d.jsonl line 1 is not a JSON object"));
 }
 
 proptest! {

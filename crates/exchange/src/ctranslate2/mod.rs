@@ -128,7 +128,7 @@ fn tokenizer(dir: &Path, size: usize) -> Result<WhisperTokenizer, String> {
     let ordinary = vocabulary::layout(size).map_or(symbols.len(), |(ordinary, _)| ordinary);
     let bytes = |symbols: &String| {
         let bytes = WhisperTokenizer::spelled(symbols);
-        bytes.ok_or_else(|| format!("`{symbols}` in its vocabulary is no sequence of bytes"))
+        bytes.ok_or_else(|| format!("`{symbols}` in its vocabulary is not a sequence of bytes"))
     };
     let tokens = symbols.iter().take(ordinary).map(bytes).collect::<Result<Vec<_>, _>>()?;
     vocabulary::of_tokens(&tokens, size)

@@ -104,8 +104,9 @@ fn stored_type(name: &str, axes: usize, dtype: GgmlType) -> GgmlType {
 
 /// Returns the bytes of all tokens before the first special one. whisper.cpp adds those that follow by itself.
 fn vocabulary(tokenizer: &WhisperTokenizer) -> Result<Vec<Vec<u8>>, String> {
-    let bytes =
-        |id| tokenizer.token_bytes(id).ok_or_else(|| format!("token {id} of its vocabulary is no sequence of bytes"));
+    let bytes = |id| {
+        tokenizer.token_bytes(id).ok_or_else(|| format!("token {id} of its vocabulary is not a sequence of bytes"))
+    };
     (0..tokenizer.end()).map(bytes).collect()
 }
 

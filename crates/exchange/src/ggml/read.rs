@@ -147,7 +147,7 @@ fn entry(input: &mut Input) -> Result<(String, Entry), String> {
         .ok_or_else(|| format!("tensor `{name}` has type {number}, which is not read: give the file in f16 or q8_0"))?;
     let (bytes, values) = dtype.block();
     if !row.is_multiple_of(values) {
-        return Err(format!("tensor `{name}` has rows of {row} values, which are no whole blocks of {values}"));
+        return Err(format!("tensor `{name}` has rows of {row} values, which are not whole blocks of {values}"));
     }
     let count = shape.iter().try_fold(1usize, |count, axis| count.checked_mul(*axis));
     let length = count.and_then(|count| (count / values).checked_mul(bytes));

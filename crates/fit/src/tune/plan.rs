@@ -88,7 +88,7 @@ impl FromStr for Goal {
         match text {
             "throughput" => Ok(Self::Throughput),
             "largest" => Ok(Self::Largest),
-            _ => Err(format!("there is no objective `{text}`: there are throughput and largest")),
+            _ => Err(format!("there is no objective `{text}`: choose throughput or largest")),
         }
     }
 }

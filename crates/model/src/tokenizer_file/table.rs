@@ -14,7 +14,7 @@ pub fn check_all(json: &Value) -> Result<(), String> {
     match json {
         Value::Object(fields) => {
             if fields.contains_key("precompiled_charsmap") || json["type"] == "Precompiled" {
-                Table::read(json).ok_or("it is no table of characters")?.check()?;
+                Table::read(json).ok_or("it is not a table of characters")?.check()?;
                 Precompiled::deserialize(json).map_err(|e| e.to_string())?;
             }
             fields.values().try_for_each(check_all)

@@ -41,7 +41,7 @@ fn check_template(pieces: &[Value], texts: &[&str], tokens: &Value) -> Result<()
     for piece in pieces {
         if let Some(text) = piece["Sequence"]["id"].as_str() {
             if !texts.contains(&text) || seen.contains(&text) {
-                return Err(format!("has the text {text} where it is not there, or once more"));
+                return Err(format!("uses the text {text} where there is none, or more than once"));
             }
             seen.push(text);
         }

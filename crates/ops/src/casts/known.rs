@@ -148,7 +148,7 @@ mod tests {
         assert_ne!(id(weight_cast(weight.clone(), DType::F16, false)), first, "not in training");
         let kind = forget_cast(&weight).expect("it was cast");
         assert_eq!(forget_cast(&weight), None);
-        // More than one group of tensors, one of which is no multiple of 16 bytes long.
+        // More than one group of tensors, one of which is not a multiple of 16 bytes long.
         let replaced: Vec<Tensor<2>> =
             (0..70).map(|n| Tensor::full([1, if n == 3 { 5 } else { 8 }], n as f32, &device())).collect();
         cast_weights(replaced.iter().map(|new| (kind, new.clone().into())).collect());

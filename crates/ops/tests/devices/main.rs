@@ -32,7 +32,7 @@ fn everything(case: &cases::Case, device: &Device, compute: Compute) -> Vec<Vec<
 fn distance(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
-    // `max` would pass over what is no number.
+    // `max` would pass over what is not a number.
     let far = |a: f32, b: f32| if (a - b).is_nan() { f32::INFINITY } else { (a - b).abs() };
     found.iter().zip(expected).map(|(a, b)| far(*a, *b)).fold(0.0, f32::max) / largest
 }

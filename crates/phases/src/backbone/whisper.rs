@@ -163,7 +163,7 @@ impl SpeechDecoder for PretrainedWhisper {
     }
 }
 
-const NO_DECODER: &str = "the network is no Whisper, and its decoder is one's";
+const NO_DECODER: &str = "the network is not a Whisper, but its decoder is a Whisper's";
 
 fn decoder(network: &BoxedBackbone) -> Result<&WhisperDecoder, BoxError> {
     Ok(network.decoder().ok_or(NO_DECODER)?)

@@ -194,16 +194,16 @@ impl Experiment {
         }
         for (name, text) in variables() {
             let value: serde_json::Value = serde_norway::from_str(&text)
-                .map_err(|error| format!("the environment variable `{name}` is no YAML: {error}"))?;
+                .map_err(|error| format!("the environment variable `{name}` is not YAML: {error}"))?;
             let key = name[VARIABLES.len()..].to_lowercase().replace("__", ".");
             layers.set(&key, value, &format!("environment variable `{name}`"))?;
         }
         for setting in settings {
-            let malformed = || format!("`--set {setting}` is no `key=value`, like `train.max_steps=100`");
+            let malformed = || format!("`--set {setting}` is not `key=value`, like `train.max_steps=100`");
             let (key, text) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(malformed)?;
             let value: serde_json::Value = serde_norway::from_str(text).map_err(|error| {
                 format!(
-                    "`--set {setting}`: the value is no YAML: {error}; a text with such characters is written in quotes"
+                    "`--set {setting}`: the value is not YAML: {error}; a text with such characters is written in quotes"
                 )
             })?;
             layers.set(key, value, SET)?;

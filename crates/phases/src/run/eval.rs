@@ -208,7 +208,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Direction of a metric of its tasks; lower is better where nobody says.
+    /// Direction of a metric of its tasks; lower is better if it is unknown.
     pub fn direction(&self, metric: &str) -> Direction {
         match self {
             Self::Choice(choice) => choice.stage.direction(metric),

@@ -55,7 +55,7 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
     let Some(whisper) = setup.pretrained.speech().and_then(SpeechBackbone::whisper) else {
         return Err(RunError::Modality(match setup.pretrained.text() {
             Some(_) => "text, and has no decoder of its own to merge an adapter into",
-            None => "speech, and is no Whisper: `predict` reads audio with it",
+            None => "speech, and is not a Whisper: `predict` reads audio with it",
         }));
     };
     let (mut model, mut whisper) = (choice.model(&setup)?, whisper.clone());

@@ -40,7 +40,7 @@ impl FromStr for Phase {
             "1" => Ok(Self::Adapters),
             "2" => Ok(Self::Router),
             "3" => Ok(Self::Joint),
-            _ => Err(format!("there is no phase `{text}`: there are 1, 2, 3 and all")),
+            _ => Err(format!("unknown phase `{text}`: it is 1, 2, 3 or all")),
         }
     }
 }
@@ -80,6 +80,6 @@ impl FromStr for Baseline {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|baseline| baseline.name() == text);
-        found.ok_or_else(|| format!("there is no baseline `{text}`: there are head, shared, distilled and full"))
+        found.ok_or_else(|| format!("there is no baseline `{text}`: choose head, shared, distilled or full"))
     }
 }

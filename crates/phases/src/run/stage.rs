@@ -40,7 +40,7 @@ impl StageSpec {
         Ok(self.train_config(&setup.experiment.train, steps)?)
     }
 
-    /// Direction of a metric of its tasks; lower is better where nobody says.
+    /// Direction of a metric of its tasks; lower is better if it is unknown.
     pub fn direction(&self, metric: &str) -> Direction {
         // Names of metrics may begin with that of a task.
         let name = metric.rsplit_once('.').map_or(metric, |(_, name)| name);

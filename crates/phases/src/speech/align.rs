@@ -124,7 +124,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
                     && let Some(record) = record.as_ref().filter(|_| kept)
                     && let Err(error) = record.write(&key_of(*clip), &aligned)
                 {
-                    watch.warn(&format!("what the model reads is no longer put on record: {error}"));
+                    watch.warn(&format!("transcripts of long recordings can no longer be stored: {error}"));
                     kept = false;
                 }
                 all[place] = Some(before.unwrap_or(aligned));
@@ -136,7 +136,7 @@ impl<'a, L: Listener> Aligner<'a, L> {
         let parts: usize = all.iter().map(|(_, one)| one.parts.len()).sum();
         let left_out: Vec<String> = all.iter().flat_map(|(clip, one)| one.left_out(clips, *clip)).collect();
         let on_record = match record.as_ref().filter(|_| known == long.len()) {
-            Some(record) => format!(" as on record in `{}`", record.0.display()),
+            Some(record) => format!(" as recorded in `{}`", record.0.display()),
             None => String::new(),
         };
         tracing::info!("{} recordings longer than {window_s:.2} s were cut into {parts} pieces{on_record}", all.len());
@@ -155,7 +155,9 @@ impl<'a, L: Listener> Aligner<'a, L> {
             Err(error) => Err(error.to_string()),
         };
         let complain = |reason: &String| {
-            tracing::warn!("what the model reads cannot be put on record, and is found anew at every start: {reason}");
+            tracing::warn!(
+                "transcripts of long recordings cannot be stored, and are made again at every start: {reason}"
+            );
         };
         opened.inspect_err(complain).ok()
     }
@@ -230,7 +232,7 @@ struct AlignmentProgress {
 
 impl AlignmentProgress {
     fn new(recordings: usize, seconds: f64, window: f64, known: usize) -> Self {
-        let more = if known > 0 { format!(" ({known} more are on record)") } else { String::new() };
+        let more = if known > 0 { format!(" ({known} more were aligned before)") } else { String::new() };
         tracing::info!(
             "listening to {recordings} recordings longer than {window:.2} s, {:.2} h together, for what is said where{more}",
             seconds / 3600.0

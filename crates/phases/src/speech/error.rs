@@ -76,7 +76,7 @@ pub enum SpeechError {
     Nothing(usize),
     /// No recording has a text.
     #[error(
-        "none of {0} recordings has a text, so that silence is all there is to learn: give their texts as `text`, or name the column that has them under `columns`"
+        "none of {0} recordings has a text, so that the model would only learn to write nothing: give their texts as `text`, or name the column that has them under `columns`"
     )]
     NoText(usize),
     /// The segment times of a recording cannot be used.
@@ -98,12 +98,10 @@ pub enum SpeechError {
     #[error("recording `{name}` cannot be cut: {source}")]
     Align { name: String, source: SampleError },
     /// The user interrupted the alignment.
-    #[error(
-        "interrupted: what is said where is on record for {aligned} of {of} long recordings, and the same command goes on from there"
-    )]
+    #[error("interrupted: {aligned} of {of} long recordings are aligned, and the same command goes on from there")]
     Interrupted { aligned: usize, of: usize },
     /// An option is not supported by the recordings or the model.
-    #[error("`data.{key}` cannot be: {reason}; leave it out")]
+    #[error("`data.{key}` is not supported here: {reason}; leave it out")]
     Option { key: &'static str, reason: String },
 }
 

@@ -91,7 +91,7 @@ impl SpeechDataset {
         if let Some((key, _)) = asked.iter().find(|(_, asked)| *asked && !speech.tokenizer.is_multilingual()) {
             let reason = match speech.whisper() {
                 Some(_) if *key == "language" && data.language.len() > 3 => {
-                    "it is no name of a language that is known here: give the code, like `eo` for Esperanto"
+                    "it is not the name of a known language: give the code, like `eo` for Esperanto"
                 }
                 Some(_) => "the model transcribes English and nothing else, whatever it is told",
                 None => "the model has no tokens for languages and tasks",

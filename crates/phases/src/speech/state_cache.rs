@@ -63,7 +63,7 @@ impl StateCache {
     /// Keeps states, and returns them as they will be found: rounded to f16.
     ///
     /// # Errors
-    /// When one of them is no number in f16.
+    /// When one of them is not a number in f16.
     pub fn keep(&self, key: &Key, states: &States) -> Result<States, CacheError> {
         let kept = self.cache.keep(key, states)?;
         if self.cache.counts().declined > 0 {

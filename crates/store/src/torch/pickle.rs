@@ -315,7 +315,9 @@ impl Machine {
 
     fn reduce(&mut self) -> Result<(), String> {
         let (args, function) = (self.pop()?, self.pop()?);
-        let Value::Global(name) = &self.values[function] else { return Err("it calls what is no function".into()) };
+        let Value::Global(name) = &self.values[function] else {
+            return Err("it calls something that is not a function".into());
+        };
         let args = self.list(args)?;
         let value = match (name.as_str(), args) {
             ("collections.OrderedDict", []) => Value::Dict(Vec::new()),
@@ -336,7 +338,7 @@ impl Machine {
     }
 
     fn size(&self, at: usize) -> Result<usize, String> {
-        let Value::Int(n) = self.values[at] else { return Err("a size is no number".into()) };
+        let Value::Int(n) = self.values[at] else { return Err("a size is not a number".into()) };
         usize::try_from(n).map_err(|_| "a size is negative".into())
     }
 

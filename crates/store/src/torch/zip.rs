@@ -13,9 +13,10 @@ pub(crate) fn entries(file: &[u8]) -> Result<HashMap<String, Range<usize>>, Stri
     }
     // The end record has 22 bytes and a comment of at most 64 KiB.
     let from = file.len().saturating_sub(22 + 0xffff);
-    let end = file[from..].windows(4).rposition(|w| w == b"PK\x05\x06").ok_or("it is no whole ZIP archive")? + from;
+    let end =
+        file[from..].windows(4).rposition(|w| w == b"PK\x05\x06").ok_or("it is not a complete ZIP archive")? + from;
     if end + 22 + number(file, end + 20, 2)? != file.len() {
-        return Err("it is no whole ZIP archive".into());
+        return Err("it is not a complete ZIP archive".into());
     }
     let (count, mut at) = directory(file, end)?;
     let mut entries = HashMap::new();

@@ -1,4 +1,4 @@
-//! What a run is told besides its configuration.
+//! Options of a run outside its configuration.
 
 use crate::Display;
 use std::path::PathBuf;

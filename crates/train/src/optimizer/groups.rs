@@ -40,7 +40,7 @@ impl TryFrom<String> for Pattern {
             // The first lines mark the place of the error; the last line describes it.
             let error = error.to_string();
             let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            format!("`{text}` is no regular expression: {reason}")
+            format!("`{text}` is not a regular expression: {reason}")
         })
     }
 }
@@ -68,9 +68,11 @@ impl GroupConfig {
         let key = |name: &str| format!("optimizer.groups.{index}.{name}");
         match (self.lr, self.weight_decay) {
             (None, None) => Err(TrainConfigError::new(key("match"), &self.pattern, "give its `lr` or `weight_decay`")),
-            (Some(lr), _) if !(lr.is_finite() && lr > 0.0) => {
-                Err(TrainConfigError::new(key("lr"), &lr, "must be above 0: freeze what is not to move"))
-            }
+            (Some(lr), _) if !(lr.is_finite() && lr > 0.0) => Err(TrainConfigError::new(
+                key("lr"),
+                &lr,
+                "must be above 0: freeze parameters that you do not want to train",
+            )),
             (_, Some(decay)) if !(decay.is_finite() && decay >= 0.0) => {
                 Err(TrainConfigError::new(key("weight_decay"), &decay, "must be at least 0"))
             }
@@ -92,7 +94,7 @@ mod tests {
             r#"{"match":"^router\\.","lr":0.5,"weight_decay":null}"#
         );
         let error = read(r#"{"match": "(router", "lr": 0.5}"#).expect_err("refused").to_string();
-        assert!(error.contains("`(router` is no regular expression: unclosed group"), "{error}");
+        assert!(error.contains("`(router` is not a regular expression: unclosed group"), "{error}");
         assert!(!error.contains('\n'), "{error}");
         assert!(read(r#"{"lr": 0.5}"#).is_err() && read(r#"{"match": "a", "rate": 0.5}"#).is_err());
     }

@@ -65,7 +65,7 @@ impl FromStr for LrScaling {
             "none" => Ok(Self::None),
             "linear" => Ok(Self::Linear),
             "sqrt" => Ok(Self::Sqrt),
-            _ => Err(format!("there is no rule `{text}`: there are none, linear and sqrt")),
+            _ => Err(format!("there is no rule `{text}`: choose none, linear or sqrt")),
         }
     }
 }

@@ -108,7 +108,7 @@ impl VadNetwork {
     /// # Panics
     /// If it is not.
     pub fn forward(&self, audio: &[f32], state: &mut VadState) -> Vec<f32> {
-        assert!(audio.len().is_multiple_of(FRAME), "{} samples are no whole frames", audio.len());
+        assert!(audio.len().is_multiple_of(FRAME), "{} samples are not whole frames", audio.len());
         if audio.is_empty() {
             return Vec::new();
         }

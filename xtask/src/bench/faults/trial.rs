@@ -20,7 +20,7 @@ pub struct Ground {
     is_root: bool,
 }
 
-/// Whom permissions hold back.
+/// User id of `nobody`, who is subject to file permissions.
 const NOBODY: u32 = 65_534;
 /// Room for a run several times over.
 const DISK: &str = "size=48m";

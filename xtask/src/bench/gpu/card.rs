@@ -6,11 +6,11 @@ use undertone::ops::{Compute, DeviceSpec, backends, driver_name, runs_on_host};
 use undertone::train::{Environment, gpu, gpu_driver, peak_flops};
 use undertone_cli::Failure;
 
-/// What computes.
+/// Device that is measured.
 pub struct Card {
-    /// As its driver calls it.
+    /// Name that the driver reports.
     pub name: String,
-    /// In bytes, where the driver says it.
+    /// Memory in bytes, if the driver reports it.
     pub memory: Option<u64>,
     /// The version of NVIDIA's driver.
     pub driver: Option<String>,

@@ -1,4 +1,4 @@
-//! Runs of the whole Learner on what people fine-tune: what the loader keeps up with, and what the card does meanwhile.
+//! Complete fine-tuning runs: throughput of the loader, and utilisation of the card.
 
 use super::args::Scale;
 use super::bench::{Bench, s};
@@ -15,7 +15,7 @@ use undertone_cli::Failure;
 /// The README's first command.
 const QUICKSTART: &str = include_str!("../../../../configs/cw-contest.yaml");
 
-/// Of a tokenizer of a few letters.
+/// Tokenizer of a few letters.
 const TOKENIZER: &[u8] = include_bytes!("../../../../tests/fixtures/text/roberta/tokenizer.json");
 const WORDS: [&str; 8] = ["hello", "world", "and", "a", "cab", "kick", "ends", "rain"];
 

@@ -166,7 +166,7 @@ fn head(card: &Card, device: DeviceSpec, date: &str) -> String {
     ];
     let known: Vec<String> = known.into_iter().flatten().collect();
     let host = if card.is_host {
-        "\n\n**This is no GPU but a driver that computes on the CPU**: the figures show that the measurement works, not how fast a \
+        "\n\n**This is not a GPU but a driver that computes on the CPU**: the figures show that the measurement works, not how fast a \
          GPU is."
     } else {
         ""

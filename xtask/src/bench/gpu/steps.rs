@@ -12,9 +12,9 @@ use undertone::ops::{Compute, DeviceSpec};
 use undertone::train::gpu;
 use undertone_cli::Failure;
 
-/// The rank of the adapters, where there are any.
+/// Rank of the adapters.
 const RANK: usize = 32;
-/// Of each clip, as `bench step` has them.
+/// Tokens per clip, as in `bench step`.
 const TOKENS: usize = 32;
 
 /// The table's columns that are filled later.
@@ -24,7 +24,7 @@ const COMPILED: usize = 11;
 const SECONDS: usize = 3;
 
 impl Bench<'_> {
-    /// Steps of these sizes, everything trained and by LoRA, and the same in PyTorch as it comes.
+    /// Measures full and LoRA steps of these sizes, and the same in PyTorch with its defaults.
     pub fn steps(&mut self, sizes: &[Size]) -> Result<(), Failure> {
         for size in sizes {
             for lora in [0, RANK] {
@@ -34,7 +34,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The batch of a size: what people take on cards of 80 GB and more.
+    /// Batch size for a model size, as is usual on cards of 80 GB and more.
     pub fn batch(&self, size: Size) -> usize {
         let usual = match size {
             Size::Nano | Size::Tiny => 64,

@@ -18,7 +18,7 @@ const START: Duration = Duration::from_secs(120);
 /// How a case ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It is as good as any.
+    /// The input was accepted.
     Accepted,
     /// With an error.
     Refused,

@@ -103,6 +103,6 @@ fn of_step(step: &str) -> Result<&'static [&'static str], Failure> {
         "full" => Ok(&[]),
         "lora" => Ok(&["--lora", "8"]),
         "router" => Ok(&["--lora", "8", "--adapters", "2"]),
-        _ => Err(Failure::BadInput(format!("`{step}` is no step: they are full, lora and router"))),
+        _ => Err(Failure::BadInput(format!("`{step}` is not a step: they are full, lora and router"))),
     }
 }

@@ -51,7 +51,7 @@ impl Phases {
 
 fn read(path: &Path) -> Result<Value, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| cannot_use(path, &error))?;
-    serde_json::from_str(&text).map_err(|error| Failure::Machine(format!("`{}` is no JSON: {error}", path.display())))
+    serde_json::from_str(&text).map_err(|error| Failure::Machine(format!("`{}` is not JSON: {error}", path.display())))
 }
 
 /// The primary metric of each task by each router and baseline, as `task: metric/router`.

@@ -49,7 +49,7 @@ impl Results {
         for (number, line) in text.lines().enumerate() {
             let Line { comparison, side, seed, training } = serde_json::from_str(line).map_err(|_| {
                 let place = format!("`{}`, line {}", path.display(), number + 1);
-                Failure::BadInput(format!("{place}, is no result: delete the line, and it is measured again"))
+                Failure::BadInput(format!("{place}, is not a result: delete the line, and it is measured again"))
             })?;
             all.insert((comparison, side, seed), training);
         }

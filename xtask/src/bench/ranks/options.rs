@@ -1,4 +1,4 @@
-//! What a process of `bench ranks` is told.
+//! Options of a child process of `bench ranks`.
 
 use super::super::step::Size;
 

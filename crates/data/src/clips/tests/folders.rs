@@ -199,7 +199,7 @@ fn tar_shards_are_read_in_place() {
     fails(&tar_of(&[("a.wav", &b)]), "row 1 has the fields audio, __key__; the task needs");
     fails(&tar_of(&[("a.wav", &b), ("a.flac", &b)]), "two audio members, a.wav and a.flac");
     fails(&tar_of(&[("a.wav", &b), ("a.transcript.txt", b"x"), ("a.lang.txt", b"de")]), "two members of text");
-    fails(&tar_of(&[("a.wav", &b), ("a.json", b"[1]")]), "member a.json is no JSON object");
+    fails(&tar_of(&[("a.wav", &b), ("a.json", b"[1]")]), "member a.json is not a JSON object");
     fails(&tar_of(&[("a.wav", &b), ("a.txt", b"\xff")]), "member a.txt");
     fails(&tar_of(&[("a.wma", b"x"), ("a.txt", b"x")]), "a.wma is audio that cannot be decoded here");
     fails(&tar_of(&[]), "holds no records");

@@ -119,7 +119,10 @@ fn kaldi_says_where_the_audio_of_each_name_is() {
     folder.file("data/segments", "a-call-1 call-1 0.5\n");
     folder.file("data/text", "a-call-1 words\n");
     let error = folder.error(&at(folder.path("data")));
-    assert!(error.starts_with("data/segments line 1 is no segment: a line is `NAME RECORDING START END`"), "{error}");
+    assert!(
+        error.starts_with("data/segments line 1 is not a segment: a line is `NAME RECORDING START END`"),
+        "{error}"
+    );
     folder.file("data/text", "gone words\n");
     let error = folder.error(&at(folder.path("data")));
     assert!(error.starts_with("data/text line 1: the audio file data/gone does not exist"), "{error}");

@@ -155,7 +155,7 @@ fn a_folder_is_read_as_if_its_files_were_one() {
     let twice = at(vec![folder.path("whole.jsonl"), folder.path("train")]);
     assert_eq!(pairs(&twice).len(), 400);
     folder.file("train/b.ndjson", "\n7\n");
-    assert!(error(&folder, PairRecord::read(&shards)).starts_with("train/b.ndjson line 2 is no JSON object"));
+    assert!(error(&folder, PairRecord::read(&shards)).starts_with("train/b.ndjson line 2 is not a JSON object"));
     assert_eq!(pairs(&RecordsConfig { limit: Some(90), ..shards }).len(), 90, "what is not needed is not read");
 }
 
