@@ -7,7 +7,6 @@ mod decode;
 mod device;
 mod faults;
 pub mod gpu;
-mod hardware;
 mod host;
 pub mod hostile;
 pub mod kernels;
@@ -51,11 +50,8 @@ pub enum Command {
     /// Train small models on both sides, here and with transformers and PEFT, and DYNAMO's phases beside one adapter for all
     /// tasks, several seeds each; tables
     Quality(quality::Args),
-    /// Time sums over several processes beside MPI's own, and training steps of 1, 2 and more of them beside what a model of
-    /// their time predicts; tables
+    /// Time sums over several processes beside MPI's own, and training steps of 1, 2 and more of them; tables
     Ranks(ranks::Args),
-    /// Measure what sampling the machine in the background costs, and its arithmetic's peak; one JSON line
-    Hardware(hardware::Args),
     /// Give changed inputs to everything that reads what users give: none may do more than be refused; a table
     Hostile(hostile::Args),
 }
@@ -75,7 +71,6 @@ pub fn run(command: &Command) -> Result<(), Failure> {
         Command::Faults(args) => faults::run(args),
         Command::Quality(args) => quality::run(args),
         Command::Ranks(args) => ranks::run(args),
-        Command::Hardware(args) => hardware::run(args),
         Command::Hostile(args) => hostile::run(args),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Samples the machine in a thread of its own, until dropped.
 ///
-/// A sample costs about 0.4 ms of one core on Linux; `cargo xtask bench hardware` measures it.
+/// A sample costs about 0.4 ms of one core on Linux; a test measures it.
 ///
 /// ```
 /// use undertone_train::HardwareSampler;

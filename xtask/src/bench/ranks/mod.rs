@@ -1,16 +1,13 @@
-//! `cargo xtask bench ranks`: sums over several processes beside MPI's own, and steps beside what a model predicts.
+//! `cargo xtask bench ranks`: sums over several processes beside MPI's own, and steps beside those of one process alone.
 
 #[cfg(feature = "mpi")]
 mod child;
-mod model;
 mod options;
 
 use super::names::name;
-use super::numbers::rounded;
 use super::step::Size;
 use crate::process::this_program;
 use clap::builder::RangedU64ValueParser;
-use model::{Link, Setting};
 pub use options::ChildArgs;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
@@ -18,8 +15,8 @@ use undertone_cli::{Failure, output, say};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many processes, one number after the other; what the last one takes is predicted from the others
-    #[arg(short = 'n', long = "ranks", value_delimiter = ',', default_values_t = [1, 2, 4, 3])]
+    /// How many processes, one number after the other
+    #[arg(short = 'n', long = "ranks", value_delimiter = ',', default_values_t = [1, 2, 3, 4])]
     ranks: Vec<usize>,
     /// Whose dimensions, one after the other
     #[arg(long, value_delimiter = ',', default_values = ["nano", "tiny"])]
@@ -82,44 +79,22 @@ fn sums(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Steps of some processes, and what a model predicts that was fitted on the others.
+/// Steps of some processes together, beside those that each takes by itself.
 fn steps(args: &Args) -> Result<(), Failure> {
-    let mut measured: Vec<(Size, Setting, f64, Value)> = Vec::new();
+    say!("| processes | model | alone, s | together, s | efficiency |\n|---|---|---|---|---|")?;
+    let mut measured = Vec::new();
     for ranks in &args.ranks {
         for size in &args.size {
             let (batch, steps, latency) = (args.batch.to_string(), args.steps.to_string(), args.latency.to_string());
-            let size_name = name(*size);
-            let options = ["--size", &size_name, "--batch", &batch, "--steps", &steps, "--latency", &latency];
+            let size = name(*size);
+            let options = ["--size", &size, "--batch", &batch, "--steps", &steps, "--latency", &latency];
             let line = launch(args, *ranks, &options)?;
-            let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
-            let setting = Setting { ranks: *ranks, bytes: number("gradient_bytes"), alone: number("alone_s") };
-            measured.push((*size, setting, number("together_s"), line));
+            let [alone, together] = ["alone_s", "together_s"].map(|key| line[key].as_f64().unwrap_or(f64::NAN));
+            say!("| {ranks} | {size} | {alone:.4} | {together:.4} | {:.0} % |", 100.0 * alone / together)?;
+            measured.push(line);
         }
     }
-    let last = args.ranks.last().copied().unwrap_or_default();
-    let known: Vec<(Setting, f64)> =
-        measured.iter().filter(|(_, s, ..)| s.ranks != last).map(|(_, setting, step, _)| (*setting, *step)).collect();
-    let link = Link::fitted(&known);
-    say!("| processes | model | alone, s | together, s | efficiency | predicted, s | by what was measured |")?;
-    say!("|---|---|---|---|---|---|---|")?;
-    for (size, setting, step, _) in &measured {
-        let predicted = link.map_or(f64::NAN, |link| link.step(setting));
-        let how = if setting.ranks == last { "" } else { " (fitted)" };
-        say!(
-            "| {} | {} | {:.4} | {step:.4} | {:.0} % | {predicted:.4}{how} | {:.2} |",
-            setting.ranks,
-            name(*size),
-            setting.alone,
-            100.0 * setting.alone / step,
-            predicted / step
-        )?;
-    }
-    let lines: Vec<&Value> = measured.iter().map(|(.., line)| line).collect();
-    let link = link.map(|Link { host, bandwidth, latency }| {
-        json!({"host_s_per_gb": rounded(host * 1e9, 4), "gb_per_s": rounded(bandwidth / 1e9, 3), "latency_s": rounded(latency, 6)})
-    });
-    say!("\n{}", json!({"link": link, "measured": lines}))?;
-    Ok(())
+    say!("\n{}", json!({"measured": measured}))
 }
 
 /// Starts the processes; the line of the first one.
