@@ -91,9 +91,6 @@ impl Snapshot {
 }
 
 /// Returns a repository in the cache's layout.
-///
-/// # Errors
-/// If its name or revision is invalid, and might lead out of the cache.
 pub(crate) fn repository(kind: RepoType, name: &str, revision: &str) -> Result<Repo, HttpError> {
     if !is_repository(name) {
         return Err(HttpError::Unfit(format!("{name:?} is not a repository name: write OWNER/NAME")));

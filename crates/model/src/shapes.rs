@@ -42,9 +42,6 @@ pub(crate) fn norm(path: &str, width: Axis) -> [Asked; 2] {
 
 /// Checks by the file header that the weights are those that `config.json` describes. Nothing is read, and the numbers
 /// of the configuration cause no allocation. `names` are the names that a file may use for a tensor.
-///
-/// # Errors
-/// Names the first tensor that is missing or has another shape, and the configuration key that contradicts it.
 pub(crate) fn compare(
     dir: &Path,
     weights: &dyn TensorSource,

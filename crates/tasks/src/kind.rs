@@ -232,9 +232,6 @@ pub trait TaskKind: KindConfig {
 const MAX_INPUT: usize = 128;
 
 /// Returns the module of a head that `kind` has made.
-///
-/// # Errors
-/// When the head is of another kind.
 pub(crate) fn own_head<H: TaskHead + Clone>(kind: &dyn TaskKind, head: &BoxedHead) -> Result<H, String> {
     head.downcast_ref::<H>().cloned().ok_or_else(|| format!("the head is none of the type `{}`", kind.name()))
 }

@@ -14,9 +14,6 @@ pub type Listed = BTreeMap<String, BTreeSet<String>>;
 
 /// Reads the list of the page in `root`: a line for each crate, `train → ops, store`, and `kernels →` for one that
 /// depends on none.
-///
-/// # Errors
-/// When there is no page, no list, or a line in it is no such line.
 pub fn read(root: &Path) -> Result<Listed, StructureError> {
     let text = std::fs::read_to_string(root.join(PAGE)).map_err(|e| wrong(e.to_string()))?;
     let mut lines = (1..).zip(text.lines()).skip_while(|(_, line)| line.trim() != BEGIN);

@@ -9,9 +9,6 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ImplItem, ItemMacro, ItemMod, ItemUse, Lit, Macro, Meta, Token, TraitItem, UseTree};
 
 /// Reads the file `root` and every file that it leads to.
-///
-/// # Errors
-/// When one cannot be read, or is no Rust.
 pub fn read(root: &Path) -> Result<Tree, StructureError> {
     let mut tree = Tree::default();
     read_file(&mut tree, root, None, Vec::new(), true)?;

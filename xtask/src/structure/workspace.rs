@@ -51,9 +51,6 @@ impl Package {
 }
 
 /// Every package of the workspace in `root`.
-///
-/// # Errors
-/// When cargo cannot tell.
 pub fn packages(root: &Path) -> Result<Vec<Package>, StructureError> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).current_dir(root);

@@ -62,9 +62,6 @@ pub enum Command {
 
 impl Command {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// The reason why it ended early, with the exit status.
     pub fn run(self, log_format: LogFormat) -> Result<(), Failure> {
         match self {
             Self::Train(args) => train::run(&args, log_format),

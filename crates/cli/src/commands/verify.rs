@@ -40,9 +40,6 @@ impl Args {
     }
 
     /// Clips to compare transcripts of, which have none yet; `None` without `--verify`.
-    ///
-    /// # Errors
-    /// When they cannot be read, or Python cannot be started.
     pub fn clips(&self) -> Result<Option<Vec<Clip>>, Failure> {
         let Some(path) = &self.verify else { return Ok(None) };
         verify::check_python(&self.python).map_err(Failure::bad_input)?;
@@ -58,9 +55,6 @@ impl Args {
     }
 
     /// Transcribes clips with the model here and with each program, and prints a table.
-    ///
-    /// # Errors
-    /// When a clip cannot be read, or a transcript differs.
     pub fn verify(
         &self,
         whisper: PretrainedWhisper,

@@ -132,9 +132,6 @@ pub(super) fn save(model: &TaskModel, description: &Description, dir: &Path) -> 
 }
 
 /// Copies a folder, with another name for the backbone in its description, and with its checksum if it has none.
-///
-/// # Errors
-/// When the backbone has other weights than the adapters were trained on, or a file cannot be copied.
 pub(super) fn copy(from: &Path, to: &Path, backbone: &str, checksum: BackboneChecksum) -> Result<(), RunError> {
     let mut description = describe(from)?;
     let adapters = description.adapters.iter().map(|adapter| Path::new("adapters").join(&adapter.name));

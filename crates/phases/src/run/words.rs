@@ -42,9 +42,6 @@ pub(super) fn record(stage: &StageSpec, setup: &Setup) -> Result<(), RunError> {
 }
 
 /// Reads the words of this number of tasks from the directory of a stage.
-///
-/// # Errors
-/// When the file is missing, as in runs of earlier versions, or damaged.
 pub(super) fn read(stage: &Path, tasks: usize) -> Result<WordCounts, RunError> {
     let (path, missing) =
         (stage.join(WORDS), || RunError::NotRecorded { key: "router.words", stage: stage.to_owned() });

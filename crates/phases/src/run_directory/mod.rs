@@ -134,9 +134,6 @@ pub(crate) fn has_learned(directory: &Path) -> bool {
 }
 
 /// Reads the configuration from a file written by [`record`]; `None` if there is no such file.
-///
-/// # Errors
-/// If the file is damaged, or was written by a version with other keys.
 pub(crate) fn recorded(path: &Path) -> Result<Option<Experiment>, RunError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -82,9 +82,6 @@ impl Optimizer {
     }
 
     /// Like [`controlled_step`](Self::controlled_step); `whole` completes parameters from their updated parts.
-    ///
-    /// # Errors
-    /// Those of `whole`; the model is lost then.
     pub(crate) fn sharded_step<M: Module, E>(
         &mut self,
         model: M,

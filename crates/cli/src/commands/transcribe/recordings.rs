@@ -16,9 +16,6 @@ pub struct Recording {
 }
 
 /// Returns the recordings of files and folders, in order; a folder's are sorted by name.
-///
-/// # Errors
-/// If a path does not exist, a folder has no recordings, or two recordings have the same name and `unique` is set.
 pub fn recordings(paths: &[PathBuf], unique: bool) -> Result<Vec<Recording>, Failure> {
     let mut all = Vec::new();
     for path in paths {
