@@ -51,7 +51,7 @@ fn environment_variables_are_read_as_settings_are_and_named_in_refusals() {
     for (variable, value, culprits) in [
         ("UNDERTONE_TRAIN__OPTIMIZER__LR", "fast", &["`train.optimizer.lr`", "UNDERTONE_TRAIN__OPTIMIZER__LR"][..]),
         ("UNDERTONE_TRAIN__MAX_STEPS", "1e-5", &["`train.max_steps`", "UNDERTONE_TRAIN__MAX_STEPS"]),
-        ("UNDERTONE_DATA__TRAIN", "[{samples: }", &["UNDERTONE_DATA__TRAIN", "no YAML"]),
+        ("UNDERTONE_DATA__TRAIN", "[{samples: }", &["UNDERTONE_DATA__TRAIN", "not YAML"]),
     ] {
         refused(variable, value, culprits);
     }

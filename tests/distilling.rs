@@ -134,7 +134,7 @@ fn one_adapter_learns_from_those_of_a_run() {
     let longest = |name: &str, more: &[&str]| {
         place.run(&[&merged[..], &[name], more].concat()).succeeded();
         let text = read(&place, &format!("{name}/generation_config.json"));
-        serde_json::from_str::<Value>(&text).expect("JSON")["max_length"].as_u64().expect("a length")
+        serde_json::from_str::<Value>(&text).expect("JSON")["max_new_tokens"].as_u64().expect("a length")
     };
     let [both, low, high] =
         [longest("both", &[]), longest("low", &["--task", "low"]), longest("high", &["--task", "high"])];

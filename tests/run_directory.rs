@@ -48,7 +48,7 @@ fn a_directory_that_is_no_run_is_neither_replaced_nor_written_into() {
     let before = contents(&place);
     for more in [&[][..], &["--resume"], &OVERWRITE] {
         let outcome = train(&place, more);
-        outcome.assert_refusal(&["`runs/tiny`", "no run"]);
+        outcome.assert_refusal(&["`runs/tiny`", "not a run"]);
         assert!(!outcome.stderr.contains("overwrite"), "{outcome:?}");
         assert!(contents(&place) == before, "something was changed");
     }
@@ -230,8 +230,45 @@ fn a_run_that_was_killed_before_it_learned_anything_begins_again() {
     first.wait().expect("a status");
     train(&place, &[]).assert_refusal(&["runs/tiny", "--resume"]);
     let outcome = finishes(&place, &["--resume"]);
-    assert!(outcome.stderr.contains("learned nothing yet"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("no checkpoint yet"), "{}", outcome.stderr);
     Records::of(&place).assert_same_as(&Records::uninterrupted());
+}
+
+#[test]
+fn a_run_that_was_killed_before_its_first_checkpoint_begins_again() {
+    let place = place();
+    finishes(&place, &[]);
+    // As a kill after the first evaluation leaves it.
+    std::fs::remove_file(place.path("runs/tiny/summary.json")).expect("removed");
+    for checkpoint in std::fs::read_dir(place.path("runs/tiny/checkpoints")).expect("a folder") {
+        std::fs::remove_dir_all(checkpoint.expect("an entry").path()).expect("removed");
+    }
+    let outcome = finishes(&place, &["--resume"]);
+    assert!(outcome.stderr.contains("no checkpoint yet"), "{}", outcome.stderr);
+    Records::of(&place).assert_same_as(&Records::uninterrupted());
+}
+
+#[test]
+fn a_run_that_is_moved_while_it_trains_is_not_divided() {
+    let place = place();
+    let long = ["--set", "train.max_steps=100000"];
+    let run = place.xtask(&[&TRAIN[..], &long].concat()).stderr(Stdio::piped()).spawn().expect("a process");
+    wait_until(|| place.path("runs/tiny/best/score.json").exists(), "an evaluation");
+    std::fs::rename(place.path("runs/tiny"), place.path("runs/moved")).expect("moved");
+    let ended = run.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("was moved or deleted while it was trained"), "{said}");
+    assert!(!place.path("runs/tiny").exists(), "half of the run is elsewhere");
+}
+
+#[test]
+fn a_best_model_whose_weights_are_gone_is_none() {
+    let place = place();
+    finishes(&place, &["--set", "train.max_steps=8"]);
+    std::fs::remove_file(place.path("runs/tiny/best/model.safetensors")).expect("removed");
+    let outcome = finishes(&place, &["--resume"]);
+    assert!(outcome.stderr.contains("lacks `model.safetensors`"), "{}", outcome.stderr);
+    assert!(place.path("runs/tiny/best/model.safetensors").exists());
 }
 
 #[test]

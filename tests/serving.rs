@@ -152,6 +152,13 @@ fn beyond_this_machine_a_token_is_needed_and_printed() {
     assert_eq!((server.get("/").status, server.get("/v1/models").status), (200, 401));
     let bearer = format!("Bearer {token}");
     assert_eq!(server.send("GET", "/v1/models", &[("Authorization", &bearer)], &[]).status, 200);
+    // A client that sends everything before it reads sees the answer, too.
+    let mut stream = TcpStream::connect(&server.authority).expect("connected");
+    let body = vec![b'x'; 16 << 20];
+    let head = format!("POST /v1/audio/transcriptions HTTP/1.1\r\nHost: {}\r\nConnection: close", server.authority);
+    let head = format!("{head}\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).expect("all of it is taken");
+    assert_eq!(read(stream).status, 401);
     let place = Place::default();
     place.run(&["serve", "--model", "no-such"]).assert_refusal(&["no-such"]);
     place

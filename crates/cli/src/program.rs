@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::logging::{self, LogFormat};
-use crate::{allocator, output};
+use crate::{allocator, output, signals};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +36,7 @@ impl Program {
     /// Parses the arguments of the process and runs the command.
     pub fn run<C: Subcommand>(self, run: impl FnOnce(C, LogFormat) -> Result<(), Failure>) -> ExitCode {
         allocator::tune();
+        signals::survive_large_files();
         silence_backend_failures();
         undertone::data::silence_reader_panics();
         PROGRAM.get_or_init(|| self);

@@ -15,6 +15,13 @@ pub fn on_end(end: impl FnMut() + Send + 'static) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Ignores the signal of a file that grows beyond a limit (`ulimit -f`), which would end the program without a word: writing then
+/// fails with an error.
+pub fn survive_large_files() {
+    #[cfg(unix)]
+    ignore(libc::SIGXFSZ);
+}
+
 #[cfg(unix)]
 #[allow(unsafe_code)]
 fn ignored() -> Vec<i32> {

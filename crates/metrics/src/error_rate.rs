@@ -1,5 +1,6 @@
 //! Character and word error rates.
 
+use crate::tokens::{is_python_space, words};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
@@ -39,17 +40,16 @@ pub struct Edits {
 
 /// Returns the character error rate of one text, in Unicode scalar values.
 ///
-/// Leading and trailing white space is ignored; a space between words is a character like any other.
+/// Leading and trailing white space (as of Python's `str.strip`) is ignored; a space between words is a character like any other.
 pub fn cer(reference: &str, hypothesis: &str) -> ErrorRate {
-    let reference: Vec<char> = reference.trim().chars().collect();
-    let hypothesis: Vec<char> = hypothesis.trim().chars().collect();
+    let reference: Vec<char> = reference.trim_matches(is_python_space).chars().collect();
+    let hypothesis: Vec<char> = hypothesis.trim_matches(is_python_space).chars().collect();
     ErrorRate::between(&reference, &hypothesis)
 }
 
 /// Returns the word error rate of one text. Words are separated by white space.
 pub fn wer(reference: &str, hypothesis: &str) -> ErrorRate {
-    let reference: Vec<&str> = reference.split_whitespace().collect();
-    let hypothesis: Vec<&str> = hypothesis.split_whitespace().collect();
+    let [reference, hypothesis] = [reference, hypothesis].map(|text| words(text).collect::<Vec<_>>());
     ErrorRate::between(&reference, &hypothesis)
 }
 
@@ -212,6 +212,12 @@ mod tests {
         assert_eq!(wer("", "").rate(), None);
         assert_eq!((empty + wer("a b c d", "a b c d")).rate(), Some(0.5));
         assert_eq!(cer("abc", "").rate(), Some(1.0));
+    }
+
+    #[test]
+    fn separators_at_the_ends_are_white_space_as_in_python() {
+        assert_eq!(cer("one two\u{1c}", "\u{1f}one two").rate(), Some(0.0));
+        assert_eq!(wer("one two\u{1c}", "one two").rate(), Some(0.0));
     }
 
     /// The table by its definition.

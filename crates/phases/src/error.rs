@@ -96,6 +96,9 @@ pub enum RunError {
     /// There is no run to resume.
     #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
+    /// A stage of a run is to be resumed that has no checkpoint.
+    #[error("there is no checkpoint to resume from in `{}`: delete that folder, and --resume trains it anew", .0.display())]
+    NoCheckpoint(PathBuf),
     /// The encoder lacks the layer of the alignment terms.
     #[error("`loss.alignment.elements_layer` is {layer}: the encoder has {layers} blocks")]
     Layer { layer: usize, layers: usize },
@@ -146,8 +149,8 @@ pub enum RunError {
     /// The phase whose adapters teach a baseline has not finished.
     #[error("the baseline `distilled` learns from the adapters of phase {phase}, and `{}` has not finished: train the same configuration with `--phase {phase}` first, or choose another phase in `phases.baselines.teacher.phase`", directory.display())]
     NoTeacher { phase: u8, directory: PathBuf },
-    /// An earlier phase would be trained further, and a later one has started from it.
-    #[error("`{}` started from the result of an earlier phase, which is now configured for more steps: delete it, or train it again with --set run.overwrite=true", .0.display())]
+    /// An earlier phase would be trained further or again, and a later one has started from it.
+    #[error("`{}` started from the result of an earlier phase, which would be trained again or for more steps: delete it, or train it again with --set run.overwrite=true", .0.display())]
     Outdated(PathBuf),
     /// The description of a folder of adapters is missing or invalid.
     #[error("`{}` cannot be read ({reason}): it is written by a finished phase", path.display())]

@@ -1,8 +1,11 @@
 //! Texts that a model writes for recordings, as labels for another one.
 
+use crate::hash::hex;
+use crate::label_record::LabelRecord;
 use crate::normalize::{TextNormalizer, spelling_map};
 use crate::{Experiment, Progress, RunError, SourceConfig, Split};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use undertone_data::audio::{Stored, wav_bytes};
@@ -34,13 +37,17 @@ pub struct Labelled {
 /// as the experiment normalises them, with its spelling map or else that of the model. Rows above `max_wer` are left out: there the
 /// model, or the list, is likely to be wrong (Gandhi et al., 2023, section 5.3).
 ///
+/// Texts are added to `record` as they are written, and recordings whose texts it has are not transcribed again.
+///
 /// # Errors
-/// When there are no recordings in files of their own. Recordings that cannot be read are listed in the result instead.
+/// When there are no recordings in files of their own, or the record cannot be written. Recordings that cannot be read are listed in
+/// the result instead.
 pub fn label(
     experiment: &Experiment,
     transcriber: &mut Transcriber,
     spellings_of_model: Option<&[u8]>,
     max_wer: Option<f64>,
+    record: &mut LabelRecord,
     progress: &dyn Progress,
     write: &mut dyn FnMut(Value),
 ) -> Result<Labelled, RunError> {
@@ -53,8 +60,9 @@ pub fn label(
     let spellings = spelling_map(&experiment.data)?;
     let normalizer = TextNormalizer::new(experiment.data.normalizer, spellings.as_deref().or(spellings_of_model))?;
     let usual = (transcriber.options().language.clone(), transcriber.options().task.clone());
-    let mut labelling =
-        Labelling { transcriber, usual, normalizer, max_wer, found: Labelled::default(), all: ErrorRate::default() };
+    let model = transcriber.fingerprint();
+    let (found, all) = (Labelled::default(), ErrorRate::default());
+    let mut labelling = Labelling { transcriber, model, usual, normalizer, max_wer, record, found, all };
     for source in &recorded {
         let (clips, unusable) = source.clips_without_texts()?;
         let unusable = unusable.iter().map(|problem| (source.to_string(), problem.to_string()));
@@ -81,10 +89,13 @@ type Texts = BTreeMap<usize, Result<String, String>>;
 
 struct Labelling<'a> {
     transcriber: &'a mut Transcriber,
+    /// Checksum of the model and its settings.
+    model: String,
     /// Language and task of recordings that have none of their own.
     usual: LanguageAndTask,
     normalizer: TextNormalizer,
     max_wer: Option<f64>,
+    record: &'a mut LabelRecord,
     found: Labelled,
     all: ErrorRate,
 }
@@ -101,6 +112,11 @@ impl Labelling<'_> {
         let (mut texts, mut alike) = (Texts::new(), Vec::<(LanguageAndTask, Vec<(usize, Stored)>)>::new());
         for index in indices {
             let clip = clips.clip(*index);
+            if let Some(text) = self.record.text(&self.key(clips, *index)) {
+                texts.insert(*index, Ok(text.to_owned()));
+                progress.step();
+                continue;
+            }
             match clips.load(*index) {
                 Ok(audio) => {
                     let stored = Stored::memory(clip.name.clone().into(), Arc::new(wav_bytes(&audio)));
@@ -117,7 +133,7 @@ impl Labelling<'_> {
             }
         }
         for (words, recordings) in alike {
-            self.transcribe(words, recordings, progress, &mut texts)?;
+            self.transcribe(clips, words, recordings, progress, &mut texts)?;
         }
         for (index, text) in texts {
             match text {
@@ -126,6 +142,13 @@ impl Labelling<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns a key of everything that the text of a recording depends on.
+    fn key(&self, clips: &Clips, index: usize) -> String {
+        let (language, task) = self.language_and_task(clips.clip(index));
+        let said = format!("{} {language:?} {task:?} {}", self.model, clips.key(index));
+        hex(Sha256::new().chain_update(said))
     }
 
     /// Returns the language and the task in which a recording is transcribed.
@@ -140,6 +163,7 @@ impl Labelling<'_> {
     /// Transcribes recordings of one language and task.
     fn transcribe(
         &mut self,
+        clips: &Clips,
         (language, task): LanguageAndTask,
         recordings: Vec<(usize, Stored)>,
         progress: &dyn Progress,
@@ -150,9 +174,13 @@ impl Labelling<'_> {
             texts.extend(indices.into_iter().inspect(|_| progress.step()).map(|index| (index, Err(error.to_string()))));
             return Ok(());
         }
+        let keys: Vec<String> = indices.iter().map(|index| self.key(clips, *index)).collect();
         self.transcriber.recordings(&stored, |update| {
             if let Update::Done { recording, transcript, error } = update {
                 let text = error.map_or_else(|| Ok(transcript.text(0.0)), |error| Err(error.to_string()));
+                if let Ok(text) = &text {
+                    self.record.add(keys[recording].clone(), text)?;
+                }
                 texts.insert(indices[recording], text);
                 progress.step();
             }
@@ -225,12 +253,13 @@ mod tests {
     }
 
     fn rows(list: &Path, max_wer: Option<f64>) -> (Vec<Value>, Labelled) {
+        let mut record = LabelRecord::open(&list.with_extension("partial")).expect("a record");
         let path = |split: &str| format!("data.{split}={{path: {}}}", list.display());
         let settings = [path("train"), path("valid"), "data.normalizer=basic".into()];
         let experiment = Experiment::load(None, &settings).expect("a configuration");
         let mut rows = Vec::new();
         let mut write = |row| rows.push(row);
-        let found = label(&experiment, &mut transcriber("en"), None, max_wer, &Unwatched, &mut write);
+        let found = label(&experiment, &mut transcriber("en"), None, max_wer, &mut record, &Unwatched, &mut write);
         (rows, found.expect("labelled"))
     }
 
@@ -241,12 +270,23 @@ mod tests {
         write_wav(&dir.path().join("a.wav"), &audio).expect("written");
         let list = dir.path().join("list.csv");
         std::fs::write(&list, "audio,text,language\na.wav,,de\na.wav,,\na.wav,,fr\na.wav,,de\n").expect("written");
-        let (rows, found) = rows(&list, None);
+        let (rows, found) = self::rows(&list, None);
         let texts: Vec<&str> = rows.iter().map(|row| row["text"].as_str().expect("a text")).collect();
         let [german, english] = ["de", "en"].map(|language| transcriber(language).audio(&audio).trim().to_owned());
         assert_ne!(german, english);
         assert_eq!(texts, [&german, &english, &german]);
         assert!(found.unreadable.len() == 1 && found.unreadable[0].1.contains("fr"), "{found:?}");
+        // Once more: texts that are on record are those of the list, whatever the model would write.
+        let record = list.with_extension("partial");
+        let lines = std::fs::read_to_string(&record).expect("a record");
+        let mut kept: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(kept.len(), 3, "{lines}");
+        kept.truncate(1);
+        kept[0]["text"] = "as recorded".into();
+        std::fs::write(&record, format!("{}\n", kept[0])).expect("written");
+        let (again, _) = self::rows(&list, None);
+        assert_eq!(again.iter().filter(|row| row["text"] == "as recorded").count(), 2, "both in German: {again:?}");
+        assert_eq!(again[1], rows[1]);
     }
 
     #[test]

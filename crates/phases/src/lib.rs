@@ -30,6 +30,7 @@ mod fill_cache;
 mod hash;
 mod kinds;
 mod label;
+mod label_record;
 mod memory;
 mod normalize;
 mod probe;
@@ -57,6 +58,7 @@ pub use config::{
 pub use error::RunError;
 pub use fill_cache::{Filled, fill_cache};
 pub use label::{Labelled, label};
+pub use label_record::LabelRecord;
 pub use normalize::TextNormalizer;
 pub use progress::{Progress, Unwatched};
 pub use run::{stage_plan, write_reports};

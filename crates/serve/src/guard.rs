@@ -1,6 +1,7 @@
 //! Who may ask: the page of this server, programs on this machine, and beyond it those that have the token.
 
 use crate::error::ApiError;
+use crate::rest::Rest;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -58,10 +59,16 @@ impl Guard {
 
 /// Middleware that refuses requests, and adds headers to the answers.
 pub async fn guarded(State(guard): State<Guard>, request: Request<Body>, next: Next) -> Response {
+    // A client that asks before it sends the body has sent nothing.
+    let asks = request.headers().contains_key(header::EXPECT);
+    let (request, rest) = Rest::of(request);
     let mut response = match guard.check(request.uri().path(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     };
+    if !asks && (response.status().is_client_error() || response.status().is_server_error()) {
+        rest.discard().await;
+    }
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -27,6 +27,7 @@ mod library;
 mod limits;
 mod openai;
 mod page;
+mod rest;
 mod runs;
 mod server;
 mod state;

@@ -17,6 +17,9 @@ pub enum StoreError {
     /// The file is no safetensors file, or is cut short.
     #[error("`{}` is not a whole safetensors file ({reason}): fetch or write it again", path.display())]
     Format { path: PathBuf, reason: String },
+    /// The file is not what was written.
+    #[error("`{}` is damaged: {reason}", path.display())]
+    Damaged { path: PathBuf, reason: String },
     /// The file is no file of torch that can be read without running code.
     #[error("`{}` cannot be read ({reason}): fetch it again, or convert it to safetensors", path.display())]
     Torch { path: PathBuf, reason: String },

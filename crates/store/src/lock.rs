@@ -59,7 +59,7 @@ impl DirectoryLock {
         // An owner deletes the file on release, and perhaps the directory. If that happens in between, this tries
         // again.
         for attempt in 0..ATTEMPTS {
-            made.extend(make(dir).map_err(io)?);
+            made.extend(make(dir).map_err(|error| io(of_link(dir).unwrap_or(error)))?);
             if let Some(left) = open_existing(&path)? {
                 if !lock(&left, dir).map_err(io)? {
                     // [`is_held`](Self::is_held) holds a lock for a moment.
@@ -189,6 +189,12 @@ fn write_locked(dir: &Path, path: &Path) -> std::io::Result<Option<File>> {
         Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Ok(None),
         Err(error) => Err(error.error),
     }
+}
+
+/// Returns the error of a link whose target does not exist: the system says of it that it exists.
+fn of_link(dir: &Path) -> Option<std::io::Error> {
+    let leads_nowhere = dir.is_symlink() && !dir.exists();
+    leads_nowhere.then(|| std::io::Error::new(ErrorKind::NotFound, "the folder is a link whose target does not exist"))
 }
 
 /// Creates `dir` and its parents. Returns those that did not exist before.

@@ -277,7 +277,7 @@ impl Checkpoint {
             let file = path.join(name);
             let line = format!("{:08x}  {name}", checksum(&file)?);
             if !sums.lines().any(|l| l == line) {
-                return Err(StoreError::Format { path: file, reason: "its checksum differs".into() });
+                return Err(StoreError::Damaged { path: file, reason: "its checksum differs".into() });
             }
         }
         Ok(Self {
@@ -311,7 +311,7 @@ fn delete(path: &Path) -> Result<(), StoreError> {
 fn read_state(dir: &Path) -> Result<TrainState, StoreError> {
     let path = dir.join(STATE);
     let bytes = std::fs::read(&path).map_err(|source| StoreError::Io { action: "read", path: path.clone(), source })?;
-    serde_json::from_slice(&bytes).map_err(|e| StoreError::Format { path, reason: e.to_string() })
+    serde_json::from_slice(&bytes).map_err(|e| StoreError::Damaged { path, reason: e.to_string() })
 }
 
 /// CRC-32. It detects every burst of up to 32 flipped bits, and a cut file; it does not protect against an attacker.

@@ -38,6 +38,9 @@ pub enum TrainError {
     /// A sum of losses is more than one value.
     #[error("`Objective::losses` returns {values} values for `{name}`: return their sum, of shape [1]")]
     SumShape { name: String, values: usize },
+    /// The directory of the run is no longer there.
+    #[error("`{}` was moved or deleted while it was trained, and nothing more is written: move it back, and --resume goes on from its last checkpoint", .0.display())]
+    Moved(PathBuf),
     /// Two loss terms have the same name.
     #[error("two loss terms of the objective are called `{0}`: logs tell them apart by their names")]
     SameName(String),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use undertone_metrics::Interval;
 use undertone_store::{StoreError, write_json};
 
@@ -21,6 +21,9 @@ pub struct Exported {
     /// Confidence intervals of the metrics of its evaluation, by metric.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Interval>,
+    /// Files of the model, as paths within the folder. Folders of earlier versions list none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PathBuf>,
 }
 
 /// Folders of the best model, and of the best average of the weights.
@@ -35,19 +38,44 @@ impl Exported {
         serde_json::from_slice(&std::fs::read(folder.join(FILE)).ok()?).ok()
     }
 
-    pub(crate) fn write(&self, folder: &Path) -> Result<(), StoreError> {
-        write_json(&folder.join(FILE), self)
+    /// Writes the score beside the files of its model.
+    pub(crate) fn write(mut self, folder: &Path) -> Result<(), StoreError> {
+        self.files = files_below(folder, Path::new(""))?;
+        write_json(&folder.join(FILE), &self)
     }
 
     /// Returns the best score so far and its step: that of the model in `folder`, or else `known`, which is the
     /// checkpoint's.
     pub(crate) fn best_known(folder: &Path, metric: &str, known: Option<(f64, u64)>) -> Option<(f64, u64)> {
-        match Self::read(folder) {
+        let found = Self::read(folder);
+        if let Some(missing) = found.iter().flat_map(|found| &found.files).find(|file| !folder.join(file).exists()) {
+            let model = folder.display();
+            tracing::warn!("`{model}` lacks `{}`: the next evaluation chooses the best model anew", missing.display());
+            return None;
+        }
+        match found {
             Some(found) if found.metric == metric => found.value.map(|value| (value, found.step)),
             // Folders of earlier versions have no score. Without a folder there is no best model.
             _ => known.filter(|_| folder.exists()),
         }
     }
+}
+
+/// Returns the files below a folder, sorted, as paths from it; `within` is the part of the path that is known.
+fn files_below(folder: &Path, within: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let path = folder.join(within);
+    let io = |source| StoreError::Io { action: "read", path: path.clone(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let name = within.join(entry.file_name());
+        match entry.file_type().map_err(io)?.is_dir() {
+            true => files.extend(files_below(folder, &name)?),
+            false => files.push(name),
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 #[cfg(test)]
@@ -60,7 +88,15 @@ mod tests {
         let (none, bare, full) = (dir.path().join("none"), dir.path().join("bare"), dir.path().join("full"));
         std::fs::create_dir(&bare).expect("made");
         std::fs::create_dir(&full).expect("made");
-        let exported = |value, step| Exported { metric: "error".into(), value, step, intervals: BTreeMap::new() };
+        let exported = |value, step| Exported {
+            metric: "error".into(),
+            value,
+            step,
+            intervals: BTreeMap::new(),
+            files: Vec::new(),
+        };
+        std::fs::create_dir(full.join("adapter")).expect("made");
+        std::fs::write(full.join("adapter/weights"), "1").expect("written");
         exported(Some(0.1 + 0.2), 150).write(&full).expect("written");
         let known = Some((0.5, 100));
         assert_eq!(Exported::best_known(&none, "error", known), None);
@@ -73,5 +109,8 @@ mod tests {
             known,
             "a value of another metric compares with nothing"
         );
+        assert_eq!(Exported::read(&full).expect("a score").files, [Path::new("adapter/weights")]);
+        std::fs::remove_file(full.join("adapter/weights")).expect("removed");
+        assert_eq!(Exported::best_known(&full, "loss", known), None, "there is no model");
     }
 }

@@ -86,6 +86,9 @@ impl Transcriber {
         if this.options.segmentation == Segmentation::Timestamps && this.reader().is_none() && !times {
             return Err(TranscribeError::NoTimestamps);
         }
+        if this.is_sequential() && this.whisper.tokenizer.vocab_size() > this.whisper.tokenizer.times().end as usize {
+            tracing::warn!("words that were added to the vocabulary are not written with `--segmentation timestamps`");
+        }
         Ok(this)
     }
 

@@ -97,6 +97,11 @@ pub(super) fn generation_json(
     if generation.is_multilingual && json.get("task").is_none_or(Value::is_null) {
         json.insert("task".into(), "transcribe".into());
     }
+    // Up to version 4 transformers counts the prompt in `max_length`, and from 5 on it does not: this key means the same in all.
+    if generation.max_length.is_some_and(|limit| limit < config.max_target_positions) {
+        json.insert("max_new_tokens".into(), generation.max_new_tokens().into());
+        json.remove("max_length");
+    }
     let mut default = |key: &str, value: Value| {
         json.entry(key).or_insert(value);
     };
@@ -225,6 +230,28 @@ mod tests {
         assert!(!written.contains_key("forced_decoder_ids"));
         assert_eq!((&written["alignment_heads"], &written["suppress_tokens"]), (&json!([[0, 1]]), &json!([3])));
         assert_eq!(written["no_timestamps_token_id"], json!(tokenizer.special_token("<|notimestamps|>")));
+    }
+
+    #[test]
+    fn a_limit_is_written_so_that_every_version_counts_it_alike() {
+        let tokenizer = WhisperTokenizer::of_characters(" AB", &["en"]).expect("a tokenizer");
+        let written = |json: &str| {
+            let generation = GenerationConfig::from_json(serde_json::from_str(json).expect("an object"));
+            generation_json(&generation, &sized(2, 2, tokenizer.vocab_size()), &tokenizer)
+        };
+        let limits = |json: &Map<String, Value>| [json.get("max_new_tokens").cloned(), json.get("max_length").cloned()];
+        for (given, new) in [
+            (r#"{"max_length": 12}"#, 10),
+            (r#"{"max_length": 12, "is_multilingual": true}"#, 8),
+            (r#"{"max_new_tokens": 3}"#, 3),
+        ] {
+            let json = written(given);
+            assert_eq!(limits(&json), [Some(json!(new)), Some(json!(448))], "{given}");
+            let [before, after] =
+                [serde_json::from_str(given).expect("an object"), json].map(GenerationConfig::from_json);
+            assert_eq!(before.max_length, after.max_length, "{given}");
+        }
+        assert_eq!(limits(&written(r#"{"max_length": 448}"#)), [None, Some(json!(448))]);
     }
 
     #[test]

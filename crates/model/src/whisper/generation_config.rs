@@ -52,9 +52,7 @@ impl GenerationConfig {
         let number = |key: &str| raw.get(key).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         let is_multilingual = raw.get("is_multilingual").and_then(Value::as_bool);
         let is_multilingual = is_multilingual.unwrap_or(raw.contains_key("lang_to_id"));
-        // Start, language, task and the token for no timestamps are no new ones.
-        let prompt = if is_multilingual { 4 } else { 2 };
-        let most_new = number("max_new_tokens").map(|most| most.saturating_add(prompt));
+        let most_new = number("max_new_tokens").map(|most| most.saturating_add(prompt_tokens(is_multilingual)));
         let text = |key: &str| raw.get(key).and_then(Value::as_str).map(|s| s.trim_matches(['<', '|', '>']).to_owned());
         Self {
             is_multilingual,
@@ -70,6 +68,11 @@ impl GenerationConfig {
             reader: raw.get("reader").and_then(Value::as_str).map(str::to_owned),
             raw,
         }
+    }
+
+    /// Returns the maximum number of tokens after the prompt, if there is a limit.
+    pub(super) fn max_new_tokens(&self) -> Option<usize> {
+        Some(self.max_length?.saturating_sub(prompt_tokens(self.is_multilingual)).max(1))
     }
 
     /// Takes language and task from the tokens of `forced_decoder_ids`, where they are not given, as transformers does. `known` are
@@ -157,6 +160,11 @@ impl GenerationConfig {
         }
         raw
     }
+}
+
+/// Number of tokens that are no new ones: start, language, task, and the token for no timestamps.
+fn prompt_tokens(is_multilingual: bool) -> usize {
+    if is_multilingual { 4 } else { 2 }
 }
 
 /// Returns a list of tokens.

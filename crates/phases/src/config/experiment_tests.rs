@@ -398,7 +398,7 @@ fn refusals_name_the_key_and_the_place() {
         ("train: {evaluate: {metrics: [bleu]}, checkpoint: {metric: bleu}}", vec![], vec!["bleu"]),
         ("", vec!["train.max_steps"], vec!["--set train.max_steps"]),
         ("", vec!["train.no_such=1"], vec!["train.no_such", "--set"]),
-        ("", vec!["router.hidden=[8"], vec!["--set router.hidden=[8", "no YAML", "quotes"]),
+        ("", vec!["router.hidden=[8"], vec!["--set router.hidden=[8", "not YAML", "quotes"]),
         (
             "{phases: {1: {train: {optimizer: {lr: abc}}}}, tasks: [{name: a, data: {train: {synth: cw}, valid: {synth: cw}}}]}",
             vec![],

@@ -303,12 +303,13 @@ pub struct RoutingWeights {
     pub task: f64,
     /// Weight of the cross-entropy of the router's choice.
     pub routing: f64,
-    /// Weight of load imbalance: the variance of the mean `p` about the tasks' shares, over the squared ideal share.
+    /// Weight of load imbalance: the variance of the mean `p` about the tasks' shares, over the squared ideal share,
+    /// within each batch.
     pub load_balance: f64,
     /// Weight of the penalty on gates that are not sparse: `1 - Σ p²`.
     pub efficiency: f64,
     /// Weight of the penalty on different gates for similar inputs: squared distance of `p` between pairs, weighted by
-    /// the cosine of the router's inputs, less the batch's mean, where it is above 0.
+    /// the cosine of the router's inputs, less the batch's mean, where it is above 0. Batches of fewer than three samples have none.
     pub consistency: f64,
     /// Weight of the entropy of `p`, in nats.
     pub entropy: f64,

@@ -1,7 +1,7 @@
 //! Preparation and training of a stage.
 
 use super::model::TaskModel;
-use super::objective::{StageBatches, TaskObjective};
+use super::objective::{RoutingPolicy, StageBatches, TaskObjective};
 use super::setup::Setup;
 use super::spec::StageSpec;
 use super::words;
@@ -35,6 +35,9 @@ pub struct Run {
 
 const CTC_WITHOUT_ENCODER: &str = "`loss.ctc` trains the encoder, and all targets of the adapter are in the decoder: add some in the encoder, or leave it out";
 
+/// Minimum number of samples in a batch whose router inputs, less their mean, can be similar: two point in opposite directions.
+const FEWEST_COMPARED: usize = 3;
+
 impl Setup {
     /// Prepares a stage for training, without writing anything.
     ///
@@ -62,6 +65,16 @@ impl Setup {
         }
         if stage.loss.ctc > 0.0 && !stage.description.adapters.is_empty() && model.adapted_block().is_none() {
             return Err(RunError::Setting(CTC_WITHOUT_ENCODER.into()));
+        }
+        if let RoutingPolicy::Router { weights, .. } = &stage.policy
+            && weights.consistency > 0.0
+            && self.experiment.data.batch_size < FEWEST_COMPARED
+        {
+            tracing::warn!(
+                "the router's loss `consistency` compares the samples of a batch, and {} are too few: set `data.batch_size` to \
+                 {FEWEST_COMPARED} or more, or the loss to 0",
+                self.experiment.data.batch_size
+            );
         }
         let batches = stage.batches(self, &config)?;
         let samples = batches.loader.samples_per_step(0, stage.window(self, &config));
@@ -112,7 +125,7 @@ impl<'a> Prepared<'a> {
         let (experiment, directory) = (&*setup.experiment, &stage.directory);
         let goes_on = session.resume && has_learned(directory);
         if session.resume && !goes_on && is_occupied(directory) {
-            tracing::warn!("`{}` has learned nothing yet: it begins again", directory.display());
+            tracing::warn!("`{}` has no checkpoint yet: it begins again", directory.display());
         }
         let Run { device, config, model, batches, objective, seed, scaled } = setup.run(stage)?;
         objective.evaluator.remark().inspect(|remark| tracing::info!("{remark}"));
@@ -136,7 +149,10 @@ impl<'a> Prepared<'a> {
         let mut learner = learner.build();
         if goes_on {
             if !learner.resume()? {
-                return Err(RunError::NothingToResume(directory.clone()));
+                return Err(match *directory == run.path {
+                    true => RunError::NothingToResume(directory.clone()),
+                    false => RunError::NoCheckpoint(directory.clone()),
+                });
             }
             batches.skipped.resume();
         }

@@ -215,8 +215,8 @@ fn taken(
     }
 }
 
-/// Returns the directories of later phases that start from a finished one of `asked` which is now configured for more
-/// steps, unless they must not be replaced.
+/// Returns the directories of later phases that started from one of `asked` which would now be trained for more steps or again,
+/// unless they must not be replaced.
 fn outdated_by(directory: &RunDirectory, asked: &[StageSpec], setup: &Setup) -> Result<Vec<PathBuf>, RunError> {
     let outdated = outdated_directories(setup, asked)?;
     directory.check_replaceable(&outdated)?;
@@ -231,13 +231,25 @@ fn outdated_directories(setup: &Setup, asked: &[StageSpec]) -> Result<Vec<PathBu
     for phase in Phase::ALL {
         for stage in stages(experiment, phase) {
             let is_asked = asked.iter().any(|asked| asked.directory == stage.directory);
-            if is_asked && stage.is_complete() && !stage.is_finished(setup)? {
-                let later = made_from(experiment, phase).into_iter().flat_map(|kind| stages(experiment, kind));
-                return Ok(later.map(|stage| stage.directory).filter(|directory| directory.exists()).collect());
+            if !is_asked || stage.is_finished(setup)? {
+                continue;
+            }
+            let later = made_from(experiment, phase).into_iter().flat_map(|kind| stages(experiment, kind));
+            let later: Vec<PathBuf> = later.map(|stage| stage.directory).filter(|later| later.exists()).collect();
+            // A task that has been added since is in none of them.
+            if stage.is_complete() || later.iter().any(|later| has_tasks_of(later, &stage)) {
+                return Ok(later);
             }
         }
     }
     Ok(Vec::new())
+}
+
+/// Whether the stage that was trained in a directory had the tasks of `stage`.
+fn has_tasks_of(directory: &Path, stage: &StageSpec) -> bool {
+    let begun = recorded(&directory.join(STAGE)).ok().flatten();
+    let has = |begun: &Experiment, name: &str| begun.tasks.iter().any(|task| task.name == name);
+    begun.is_some_and(|begun| stage.tasks.iter().all(|task| has(&begun, &task.name)))
 }
 
 /// Work of a session before the first of its stages trains.
@@ -264,7 +276,8 @@ impl Beginning<'_> {
         let records = !self.is_recorded && stage.directory != self.directory.path;
         let mut write = || {
             let is_part = self.replaced.iter().any(|replaced| *replaced != self.directory.path);
-            self.replaced.drain(..).try_for_each(|replaced| self.directory.clear(&replaced))?;
+            // Later phases first: none may be left that started from one that is gone.
+            self.replaced.drain(..).rev().try_for_each(|replaced| self.directory.clear(&replaced))?;
             if is_part {
                 forget_analysis(&self.directory.path)?;
             }

@@ -124,13 +124,13 @@ pub(crate) fn is_occupied(directory: &Path) -> bool {
     directory.exists() && !is_blank(directory)
 }
 
-/// Whether a run or a stage has a result that is worth keeping: a checkpoint, even a damaged one, a summary, or a model
-/// exported after step 0.
+/// Whether a run or a stage has something to go on with or to keep: a checkpoint, even a damaged one, a summary, or a model exported
+/// after step 0 whose checkpoints somebody has deleted. A run that was killed before its first checkpoint has none of these.
 pub(crate) fn has_learned(directory: &Path) -> bool {
-    let best = directory.join("best");
-    !Checkpoints::new(directory.join("checkpoints")).is_empty()
+    let (best, checkpoints) = (directory.join("best"), directory.join("checkpoints"));
+    !Checkpoints::new(checkpoints.clone()).is_empty()
         || directory.join("summary.json").exists()
-        || best.exists() && Exported::read(&best).is_none_or(|exported| exported.step > 0)
+        || !checkpoints.exists() && best.exists() && Exported::read(&best).is_none_or(|exported| exported.step > 0)
 }
 
 /// Reads the configuration from a file written by [`record`]; `None` if there is no such file.

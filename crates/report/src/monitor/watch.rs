@@ -59,8 +59,10 @@ impl Monitor {
         let plan = (self.plan)(&root, &stage.dir);
         let performance = Performance::over(&Vec::from(stage.latest.clone()));
         let summary = Summary::read(&stage.dir).filter(|summary| Some(summary.steps) >= stage.step());
-        let age = find::written(&stage.dir).map(|at| at.elapsed().map_or(0.0, |age| age.as_secs_f64()));
-        let is_stale = age.is_some_and(|seconds| seconds > STALE_SECONDS);
+        // A time that is still to come, by the clock of a file server, says nothing.
+        let written = find::written(&stage.dir);
+        let age = written.and_then(|at| Some(at.elapsed().ok()?.as_secs_f64()));
+        let is_stale = written.is_some() && age.is_none_or(|seconds| seconds > STALE_SECONDS);
         let is_free = || [&root, &stage.dir].into_iter().all(|dir| DirectoryLock::is_held(dir) == Some(false));
         let state = match &summary {
             Some(summary) if summary.completed => State::Finished,

@@ -138,8 +138,9 @@ impl<O: Objective> Learner<O> {
         value: Option<f64>,
         intervals: &Intervals,
     ) -> Result<(), TrainError> {
+        self.check_in_place()?;
         let (metric, step) = (self.config.checkpoint.metric.clone(), self.state.step);
-        let exported = Exported { metric, value, step, intervals: intervals.clone() };
+        let exported = Exported { metric, value, step, intervals: intervals.clone(), files: Vec::new() };
         write_directory(&self.options.dir.join(folder), |folder| {
             self.stepper.objective.export(model, folder).map_err(TrainError::Export)?;
             Ok(exported.write(folder)?)

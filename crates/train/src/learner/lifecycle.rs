@@ -164,6 +164,7 @@ impl<O: Objective> Learner<O> {
 
     /// Starts a checkpoint with this optimizer state.
     pub(super) fn write_checkpoint(&mut self, optimizer: BTreeMap<String, HostTensor>) -> Result<(), TrainError> {
+        self.check_in_place()?;
         let contents = Contents {
             state: self.state.clone(),
             model: trainable_parameters(self.model()),

@@ -32,6 +32,14 @@ impl<O: Objective> Learner<O> {
         self.resumed.map_or(Ok(()), |step| Ok(self.checkpoints().remove_after(step)?))
     }
 
+    /// Refuses to write if somebody has moved or deleted the run's directory: a new one would hold half of the run.
+    pub(super) fn check_in_place(&self) -> Result<(), TrainError> {
+        match self.options.dir.is_dir() {
+            true => Ok(()),
+            false => Err(TrainError::Moved(self.options.dir.clone())),
+        }
+    }
+
     /// Settles the state after a step that the host has not read. Once the device has told whether the parameters were
     /// updated: if they were not, the state is that before the step. Returns false if the device has failed.
     fn settle_in_rescue(&mut self) -> bool {

@@ -13,7 +13,7 @@ use undertone::data::loader::OnBadSample;
 use undertone::ops::{Compute, autocast};
 use undertone::phases::config::DataConfig;
 use undertone::phases::run::load_whisper;
-use undertone::phases::{Experiment, Labelled, label};
+use undertone::phases::{Experiment, LabelRecord, Labelled, label};
 use undertone::store::{StoreError, write_atomically};
 use undertone::transcribe::{TranscribeOptions, Transcriber};
 
@@ -41,14 +41,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     refuse_no_place(&args.out)?;
     let device = experiment.open_device().map_err(Failure::bad_input)?;
     let (mut transcriber, spellings) = transcriber(args, &experiment, &device)?;
+    let mut unfinished = args.out.clone().into_os_string();
+    unfinished.push(".partial");
+    let unfinished = PathBuf::from(unfinished);
+    let mut record = LabelRecord::open(&unfinished).map_err(Failure::of_run)?;
+    if !record.is_empty() {
+        tracing::info!("going on: `{}` has the texts of {} recordings", unfinished.display(), record.len());
+    }
     let mut list = String::new();
     let labelled = autocast(Compute::Auto.on(&device), || {
         let mut write = |row: Value| list.extend([row.to_string().as_str(), "\n"]);
-        label(&experiment, &mut transcriber, spellings.as_deref(), args.max_wer, &Bar::default(), &mut write)
+        let spellings = spellings.as_deref();
+        label(&experiment, &mut transcriber, spellings, args.max_wer, &mut record, &Bar::default(), &mut write)
             .map_err(Failure::of_run)
     })?;
     let failed = |e: StoreError| Failure::Machine(format!("cannot write `{}`: {e}", args.out.display()));
     write_atomically(&args.out, list.as_bytes()).map_err(failed)?;
+    drop(record);
+    // What is left of it would only be found again.
+    let _ = std::fs::remove_file(&unfinished);
     report(args, &labelled, &experiment.data)
 }
 
