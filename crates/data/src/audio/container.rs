@@ -26,12 +26,13 @@ const READ: [(usize, &[u8], &str); 8] = [
     (4, b"ftyp", "MP4 or M4A"),
     (0, b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
 ];
-const NOT_READ: [(usize, &[u8], &str); 5] = [
+const NOT_READ: [(usize, &[u8], &str); 6] = [
     (0, b"wvpk", "WavPack"),
     (0, b"riff\x2e\x91\xcf\x11", "Wave64"),
     (0, b".snd", "AU"),
     (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "WMA"),
     (0, b"#!AMR", "AMR"),
+    (0, b"NIST_1A", "NIST SPHERE"),
 ];
 
 impl Container {

@@ -9,8 +9,11 @@ use super::{AudioError, SAMPLE_RATE, Stored};
 use crate::guarded::guarded;
 use crate::limits::LONGEST_HOURS;
 
-/// Maximum distance of a segment's end from the file's end, in seconds: one hop, lost to rounding in manifests.
+/// Time that is lost to rounding in manifests, in seconds: one hop.
 pub(crate) const ROUNDING: f64 = 0.01;
+
+/// Maximum time between the end of a file and a segment's end after it, in seconds, as in Kaldi's `extract-segments`.
+pub(crate) const OVERSHOOT: f64 = 0.5;
 
 /// Length of audio that a file may contain beyond the length in its header, in seconds and as a share. Headers are
 /// sometimes a little wrong; the limit prevents endless decoding if one is very wrong.
@@ -210,7 +213,7 @@ impl<'a> Decoding<'a> {
         if reached == 0 {
             return Err(AudioError::Empty { path: path.into() });
         }
-        let slack = (ROUNDING * rate) as u64;
+        let slack = (OVERSHOOT * rate) as u64;
         if first >= reached || self.end.is_some() && last > reached.saturating_add(slack) {
             let (start, end, duration) = (self.start, self.end, reached as f64 / rate);
             return Err(AudioError::OutsideFile { path: path.into(), start, end, duration });

@@ -26,7 +26,7 @@ mod wav;
 use std::path::Path;
 
 pub use decode::Decoded;
-pub(crate) use decode::ROUNDING;
+pub(crate) use decode::{OVERSHOOT, ROUNDING};
 pub use error::AudioError;
 pub use folder::{EXTENSIONS, audio_files};
 pub(crate) use folder::{files_below, has_audio_extension};

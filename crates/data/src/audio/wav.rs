@@ -142,7 +142,7 @@ impl Long {
     }
 }
 
-/// What the header of a WAV file says that readers of files take wrongly.
+/// What the header of a WAV or AIFF file says that readers of files take wrongly.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     /// Why the samples cannot be read although their encoding is known: they are padded. Where in its bytes a sample lies, the header does
@@ -155,10 +155,18 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the header of a file of so many bytes; the default if it is no WAV.
+    /// Reads the header of a WAV or AIFF file of so many bytes; the default for any other.
     pub fn read(bytes: &mut impl Read, size: Option<u64>) -> Self {
-        let mut header = Self::default();
-        header.find(bytes, size.unwrap_or(u64::MAX));
+        let (mut header, mut head) = (Self::default(), [0; 12]);
+        if bytes.read_exact(&mut head).is_err() {
+            return header;
+        }
+        match &head[..4] {
+            b"FORM" => header.patches.extend(length_of_aiff(&head, bytes, size)),
+            _ => {
+                header.find(&mut head.as_slice().chain(bytes), size.unwrap_or(u64::MAX));
+            }
+        }
         header
     }
 
@@ -166,7 +174,7 @@ impl Header {
     fn find(&mut self, bytes: &mut impl Read, size: u64) -> Option<()> {
         let (is_long, whole) = begin(bytes).ok()?;
         let mut place: u64 = 12;
-        let (mut fact, mut long) = (None, None);
+        let (mut fact, mut long, mut lists) = (None, None, Vec::new());
         // A file of 2 GiB has such a length by chance.
         let is_placeholder =
             |length: u32, at: u64| is_placeholder(length) && (is_long || at + u64::from(length) > size);
@@ -190,6 +198,10 @@ impl Header {
                     fact.into_iter().for_each(|fact| patch(fact, told.map(|long| long.samples)));
                 }
                 self.is_open = !self.patches.is_empty() && told.is_none_or(|long| u32::try_from(long.data).is_err());
+                if self.patches.is_empty() && !is_long {
+                    self.agree(u64::from(whole) + 8, place, length, size);
+                }
+                self.patches.extend(lists.into_iter().map(|list| (list, *b"JUNK")));
                 if is_long {
                     self.patches.push((0, *b"RIFF"));
                 }
@@ -199,6 +211,10 @@ impl Header {
                 long = Some(Long::read(bytes, length).ok()?);
                 place += u64::from(length) + u64::from(length % 2);
                 continue;
+            }
+            // Titles and the like, with lengths of their own that may be wrong.
+            if &name == b"LIST" {
+                lists.push(place - 8);
             }
             // The number of samples, which only floats and compressed samples have.
             if &name == b"fact" {
@@ -213,6 +229,47 @@ impl Header {
             skip(bytes, length - known).ok()?;
             place += u64::from(length) + u64::from(length % 2);
         }
+    }
+}
+
+impl Header {
+    /// Makes the length of the whole, which says that it ends at `end`, and that of the samples at `place` agree: other programs
+    /// read the samples that are there, whatever the two say.
+    fn agree(&mut self, end: u64, place: u64, length: u32, size: u64) {
+        let samples_end = place + u64::from(length);
+        let four = |length: u64| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+        if samples_end > size && end == size {
+            self.patches.push((place - 4, four(size - place)));
+        } else if end < samples_end {
+            self.patches.push((4, four(samples_end - 8)));
+        }
+    }
+}
+
+/// Returns what is to be read in the place of the length of an AIFF file's whole, if that does not agree with its samples or with the
+/// file: the place and four bytes.
+fn length_of_aiff(head: &[u8; 12], bytes: &mut impl Read, size: Option<u64>) -> Option<(u64, [u8; 4])> {
+    let big = |bytes: [u8; 4]| u32::from_be_bytes(bytes);
+    let end = u64::from(big([head[4], head[5], head[6], head[7]])) + 8;
+    if !head[8..].starts_with(b"AIF") {
+        return None;
+    }
+    let four = |end: u64| Some((4, u32::try_from(end - 8).ok()?.to_be_bytes()));
+    if size.is_some_and(|size| end > size) {
+        return four(size?);
+    }
+    let mut place: u64 = 12;
+    loop {
+        let mut chunk = [0; 8];
+        bytes.read_exact(&mut chunk).ok()?;
+        let length = big([chunk[4], chunk[5], chunk[6], chunk[7]]);
+        place += 8;
+        if chunk.starts_with(b"SSND") {
+            let samples_end = (place + u64::from(length)).min(size.unwrap_or(u64::MAX));
+            return if end < samples_end { four(samples_end) } else { None };
+        }
+        skip(bytes, length).ok()?;
+        place += u64::from(length) + u64::from(length % 2);
     }
 }
 
@@ -323,6 +380,33 @@ mod tests {
         }
         assert_eq!(unknown(0, 100, 100), [4]);
         assert!(unknown(0x7fff_ffff, 0x7fff_ffdb, 0x7fff_ffdb).is_empty(), "a file of 2 GiB");
+    }
+
+    #[test]
+    fn lengths_that_disagree_are_those_of_the_samples_that_are_there() {
+        let patches = |whole: u32, data: u32| {
+            let wav = [b"RIFF", &whole.to_le_bytes()[..], FORMAT, b"data", &data.to_le_bytes()].concat();
+            let header = Header::read(&mut wav.as_slice(), Some(wav.len() as u64 + 100));
+            assert!(!header.is_open);
+            header.patches
+        };
+        let four = |length: u32| length.to_le_bytes();
+        // 36 bytes of header are counted in the whole, and 100 of samples.
+        assert!(patches(136, 100).is_empty() && patches(140, 100).is_empty());
+        assert_eq!(patches(100, 100), [(4, four(136))]);
+        assert_eq!(patches(135, 100), [(4, four(136))]);
+        assert_eq!(patches(136, 102), [(40, four(100))]);
+        let list = [b"RIFF", &148_u32.to_le_bytes()[..], FORMAT, b"LIST\x04\0\0\0INFOdata\x64\0\0\0"].concat();
+        let header = Header::read(&mut list.as_slice(), Some(list.len() as u64 + 100));
+        assert_eq!((header.is_open, header.patches), (false, vec![(36, *b"JUNK")]));
+        let aiff = |form: u32, size: u64| {
+            let head = [b"FORM", &form.to_be_bytes()[..], b"AIFFCOMM\0\0\0\x04....SSND\0\0\0\x64"].concat();
+            Header::read(&mut head.as_slice(), Some(size)).patches
+        };
+        // 32 bytes of header, of which 8 are not counted, and 100 of samples.
+        assert_eq!((aiff(124, 132), aiff(130, 140)), (vec![], vec![]));
+        assert_eq!(aiff(100, 132), [(4, 124_u32.to_be_bytes())]);
+        assert_eq!(aiff(200, 132), [(4, 124_u32.to_be_bytes())]);
     }
 
     #[test]

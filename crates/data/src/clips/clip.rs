@@ -38,6 +38,7 @@ const OPTIONAL: [&str; 7] = ["language", "task", "start", "end", "offset", "dura
 const ALIASES: Aliases = &[
     ("audio", &["audio_filepath", "file_name", "file", "path"]),
     ("text", &["sentence", "transcription", "transcript"]),
+    ("language", &["locale", "source_lang"]),
 ];
 
 /// Whether a column of a list has recordings, by its name.
@@ -117,15 +118,24 @@ fn is_null(row: &Row, key: &str) -> bool {
 }
 
 /// Returns the start and end of a clip: `start` with `end` or with `duration`, or NeMo's `offset` with `duration`. A `duration`
-/// alone is the length of the whole file, and is ignored.
+/// alone is the length of the whole file, and is ignored. Tables of annotations call the start `onset` and the end `offset`.
 fn bounds(task: &TaskFields, row: &Row) -> Result<(Option<f64>, Option<f64>), RecordsError> {
     let (start, end) = (seconds(task, row, "start")?, seconds(task, row, "end")?);
-    let (offset, duration) = (seconds(task, row, "offset")?, seconds(task, row, "duration")?);
+    let is_mapped = |column: &Column| task.config.columns.values().any(|mapped| mapped == column);
+    let offset = match task.config.columns.contains_key("offset") || !is_mapped(&Column::from("offset")) {
+        true => seconds(task, row, "offset")?,
+        false => None,
+    };
+    let duration = seconds(task, row, "duration")?;
     let end_from = |start: f64| duration.map(|duration| start + duration);
     match offset {
         Some(_) if start.is_some() || end.is_some() => {
             Err(malformed(row, "has both `offset` and `start` or `end`; give `start` and `end` alone"))
         }
+        Some(_) if duration.is_none() && !task.config.columns.contains_key("offset") => Err(malformed(
+            row,
+            "has `offset` and no `duration`; write under `columns` what it is: `offset: offset` for a start, or `end: offset`",
+        )),
         Some(offset) => sane(row, Some(offset), end_from(offset)),
         None => sane(row, start, end.or_else(|| end_from(start?))),
     }
@@ -227,7 +237,8 @@ fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
         return Ok(());
     }
     let known = |key: &str| {
-        task.spellings("audio").chain(task.spellings("text")).chain(OPTIONAL).any(|name| key.eq_ignore_ascii_case(name))
+        let spelled = ["audio", "text", "language"].into_iter().flat_map(|field| task.spellings(field));
+        spelled.chain(OPTIONAL).any(|name| key.eq_ignore_ascii_case(name))
     };
     // Common Voice has a column `segment`, a word or nothing, beside what is read here.
     let is_list = |key: &str| {
@@ -251,7 +262,7 @@ fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
 /// Returns whether a word differs from another by one letter that is wrong, missing or extra, or by two swapped
 /// letters, or is the name of the field in other tools.
 fn is_nearly(word: &str, field: &str) -> bool {
-    const SYNONYMS: [(&str, &str); 10] = [
+    const SYNONYMS: [(&str, &str); 11] = [
         ("lang", "language"),
         ("begin", "start"),
         ("from", "start"),
@@ -262,6 +273,7 @@ fn is_nearly(word: &str, field: &str) -> bool {
         ("start_s", "start"),
         ("end_s", "end"),
         ("dur", "duration"),
+        ("taskname", "task"),
     ];
     if SYNONYMS.contains(&(word, field)) {
         return true;

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::clip::Clip;
 use super::{ClipsError, transcripts};
 use crate::audio::{files_below, has_audio_extension};
 use crate::records::lines::read_error;
 use crate::records::row::{Content, Row};
+use crate::records::warnings::warn_once;
 use crate::records::{Column, Format, Origin, RecordsConfig, RecordsError, find};
 
 /// Usual names of splits, which must not be mixed.
@@ -187,6 +189,28 @@ fn split(name: &str) -> Option<String> {
     let name = name.to_ascii_lowercase();
     let word = name.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_owned();
     SPLITS.contains(&word.as_str()).then_some(word)
+}
+
+/// Warns of the list of a folder that names recordings of `train` and `test`, all of which are read.
+pub(super) fn warn_of_parts(config: &RecordsConfig, clips: &[Clip]) {
+    let is_metadata = |path: &Path| path.file_stem().is_some_and(|stem| stem.eq_ignore_ascii_case("metadata"));
+    for list in clips.iter().map(|clip| &clip.origin.path).filter(|path| is_metadata(path)).collect::<BTreeSet<_>>() {
+        // Whoever names the list means all of it.
+        if config.path.as_slice().iter().any(|path| path.as_path() == &**list) {
+            continue;
+        }
+        let first =
+            |clip: &Clip| Some(clip.name.split_once('/')?.0.to_owned()).filter(|folder| split(folder).is_some());
+        let folders: BTreeSet<String> =
+            clips.iter().filter(|clip| clip.origin.path == *list).filter_map(first).collect();
+        if folders.len() > 1 {
+            warn_once(format!(
+                "`{}` lists recordings of several parts of a data set, and all of them are read: {}; make a list for each part",
+                list.display(),
+                several(&Vec::from_iter(folders))
+            ));
+        }
+    }
 }
 
 /// Refuses to read `train` and `test` as one data set, by the names of its files or folders.

@@ -77,7 +77,7 @@ pub use clip::{Clip, is_audio_column};
 pub use error::ClipsError;
 pub use remote::Remote;
 
-use crate::audio::{AudioError, Decoded, ROUNDING, Stored};
+use crate::audio::{AudioError, Decoded, OVERSHOOT, ROUNDING, Stored};
 use crate::cut::TimedText;
 use clip::BEYOND;
 use parquet::{Pages, Shard};
@@ -274,7 +274,7 @@ impl Clips {
     }
 
     /// Reads the header of every audio file and returns errors that would occur later: audio that is missing, empty or
-    /// not audio, clips that end more than the 10 ms of rounding after the end of the file, segments that end more than 30 s
+    /// not audio, clips that end more than half a second after the end of the file, segments that end more than 30 s
     /// after it, and clips or segments that begin there. A file whose header has no length is read completely. Of the audio in Parquet files only clips with times
     /// are checked, because their pages have to be read as a whole.
     pub fn problems(&self) -> Vec<ClipProblem> {
@@ -311,7 +311,7 @@ impl Clips {
         let path = stored.name().to_path_buf();
         match duration {
             Some(0.0) => Err(AudioError::Empty { path }),
-            Some(duration) if start >= duration || clip.end.is_some_and(|end| end > duration + ROUNDING) => {
+            Some(duration) if start >= duration || clip.end.is_some_and(|end| end > duration + OVERSHOOT) => {
                 Err(AudioError::OutsideFile { path, start, end: clip.end, duration })
             }
             Some(duration) => match last.filter(|last| last.start >= duration || last.end > duration + BEYOND) {

@@ -114,9 +114,19 @@ fn read(
         };
         rows.map(move |row| (row, is_open))
     });
-    // Pieces that are cut from one file are identified by that file, which a share does not divide.
+    // Pieces that are cut from one file are identified by that file, which a share does not divide: by its first spelling, so that a
+    // division does not depend on where the data lies.
+    let spellings = RefCell::new(HashMap::new());
     let recording = |row: &Row| match opened.borrow().holders.get(&*row.origin.path) {
-        Some(Holder::Folders(_)) if config.share.is_some() => clip::audio_path(&task, row).ok().map(plain_path),
+        Some(Holder::Folders(folders)) if config.share.is_some() => {
+            let path = clip::audio_path(&task, row).ok()?;
+            let file = candidates(folders, &path).find_map(|file| file.canonicalize().ok());
+            let plain = plain_path(path);
+            Some(file.map_or_else(
+                || plain.clone(),
+                |file| spellings.borrow_mut().entry(file).or_insert(plain.clone()).clone(),
+            ))
+        }
         _ => None,
     };
     let rows = (1..).zip(rows).filter_map(|(number, (row, is_open))| match row {
@@ -137,6 +147,7 @@ fn read(
         clip.map(Some).or_else(|problem| on_problem.borrow_mut()(problem).map(|()| None))
     })?;
     let clips: Vec<Clip> = clips.into_iter().flatten().collect();
+    layout::warn_of_parts(config, &clips);
     let shards = opened.into_inner().shards;
     let blocks = blocks(&clips, &shards);
     let own_files = clips.iter().all(|clip| matches!(clip.source, Source::File { .. }));

@@ -12,6 +12,7 @@ use crate::loader::Order;
 use crate::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
 
 mod folders;
+mod times;
 mod transcripts;
 
 /// A temporary folder of a test.
@@ -216,6 +217,7 @@ fn a_name_that_is_nearly_one_of_ours_is_refused_unless_columns_are_given() {
         ("ofset", "offset"),
         ("begin", "start"),
         ("tasc", "task"),
+        ("taskname", "task"),
     ] {
         let line = format!("{{\"audio\": \"a.wav\", \"text\": \"\", \"{name}\": 1}}");
         folder.fails("m.jsonl", &line, &format!("line 1 has `{name}`, which may mean `{means}`"));
@@ -225,23 +227,13 @@ fn a_name_that_is_nearly_one_of_ours_is_refused_unless_columns_are_given() {
     }
     // Common Voice's column for the parts of its data.
     folder.file("cv.tsv", "path\tsentence\tlocale\tsegment\na.wav\tx\ten\tBenchmark\nb.wav\ty\ten\t\n");
-    assert_eq!(Clips::open(&at(folder.path("cv.tsv"))).unwrap().len(), 2);
+    let clips = Clips::open(&at(folder.path("cv.tsv"))).unwrap();
+    assert_eq!((clips.len(), clips.clip(0).language.as_deref()), (2, Some("en")));
     let segments = "{\"audio\": \"a.wav\", \"text\": \"\", \"segment\": [{\"start\": 0, \"end\": 1, \"text\": \"x\"}]}";
     folder.fails("m.jsonl", segments, "which may mean `segments`");
     let others =
         "{\"audio\": \"a.wav\", \"text\": \"\", \"id\": 3, \"speaker\": \"x\", \"style\": 1, \"mask\": 1, \"tag\": 0}";
     assert_eq!(Clips::open(&folder.file("m.jsonl", others.replace("\"mask\": 1, ", ""))).unwrap().len(), 1);
-}
-
-#[test]
-fn times_are_checked() {
-    let folder = two_files();
-    for (start, end) in [("-1", ""), ("2", "2"), ("2", "1"), ("", "0"), ("nan", ""), ("inf", "")] {
-        let text = format!("audio,text,start,end\na.wav,x,,\na.wav,x,{start},{end}\n");
-        folder.fails("m.csv", &text, "line 3 has a segment from");
-    }
-    folder.fails("m.csv", "audio,text,start,offset\na.wav,x,1,1\n", "has both `offset` and `start`");
-    folder.fails("m.jsonl", "{\"audio\": \"a.wav\", \"text\": \"\", \"end\": true}", "true or false in end");
 }
 
 #[test]

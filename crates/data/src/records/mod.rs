@@ -63,7 +63,7 @@ mod starts;
 mod tag;
 #[cfg(test)]
 mod tests;
-mod warnings;
+pub(crate) mod warnings;
 
 pub use classify::ClassifyRecord;
 pub use column::Column;
