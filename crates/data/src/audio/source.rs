@@ -65,7 +65,7 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     pub fn open(stored: &'a Stored) -> Result<Self, AudioError> {
         let path = stored.name();
-        let unknown = |reason: String| AudioError::UnknownFormat { path: path.into(), reason };
+        let unknown = |reason: String| AudioError::UnknownFormat { path: path.into(), reason: explained(reason) };
         // A WavPack file has the header of the WAV that it was made of, which symphonia would find and believe.
         if let Some(reason) = unread_format(stored) {
             return Err(unknown(reason));
@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
             .map_err(|error| unknown(error.to_string()))?;
         let track = reader.default_track(TrackType::Audio).ok_or_else(|| unknown("no audio track".into()))?;
 
-        let unsupported = |reason: String| AudioError::Unsupported { path: path.into(), reason };
+        let unsupported = |reason: String| AudioError::Unsupported { path: path.into(), reason: explained(reason) };
         let codec = codec_of(track).map_err(unsupported)?;
         // Opus is decoded at 48 kHz; Matroska may give the rate of what was encoded.
         let rate = if codec.codec == CODEC_ID_OPUS { Some(OPUS_RATE) } else { codec.sample_rate };
@@ -316,6 +316,12 @@ fn unread_format(stored: &Stored) -> Option<String> {
         None if is_text(&first) => Some("it is text".into()),
         _ => None,
     }
+}
+
+/// Adds what the decoder's words mean for a film with surround sound.
+fn explained(reason: String) -> String {
+    let is_of_channels = ["program config element", "aac too complex"].iter().any(|words| reason.contains(words));
+    if is_of_channels { reason + ": AAC is read with one or two channels" } else { reason }
 }
 
 /// Appends the mean over the channels.
