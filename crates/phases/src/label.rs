@@ -205,6 +205,7 @@ impl Labelling<'_> {
         row.insert("audio".into(), json!(absolute));
         let times = [("start", clip.start), ("end", clip.end)];
         row.extend(times.into_iter().filter_map(|(key, time)| Some((key.to_owned(), json!(time?)))));
+        row.extend(clip.channel.map(|channel| ("channel".to_owned(), json!(channel))));
         let words = [("language", &clip.language), ("task", &clip.task)];
         row.extend(words.into_iter().filter_map(|(key, word)| Some((key.to_owned(), json!(word.as_ref()?)))));
         row.insert("text".into(), json!(text));

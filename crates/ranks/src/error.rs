@@ -67,6 +67,6 @@ mod tests {
             RankError::Silent { rank: 0, missing, after: Duration::from_secs(60) }.to_string()
         };
         assert!(error(&[3]).starts_with("rank 0 has received nothing from rank 3 on node7 for 60 s"));
-        assert!(error(&[1, 2]).contains("of rank 1, rank 2 for"));
+        assert!(error(&[1, 2]).contains("from rank 1, rank 2 for"));
     }
 }

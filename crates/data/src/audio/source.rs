@@ -3,7 +3,7 @@
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use symphonia::core::audio::GenericAudioBufferRef;
+use symphonia::core::audio::{Channels, GenericAudioBufferRef};
 use symphonia::core::codecs::audio::well_known::{
     CODEC_ID_ADPCM_IMA_WAV, CODEC_ID_ADPCM_MS, CODEC_ID_OPUS, CODEC_ID_PCM_F32LE, CODEC_ID_PCM_F64LE,
 };
@@ -59,6 +59,8 @@ pub(super) struct Source<'a> {
     padding: Option<usize>,
     /// Whether the decoder drops the samples that packets mark as the encoder's delay and padding.
     pub trims: bool,
+    /// Channel that is read; the mean of all if there is none.
+    channel: Option<usize>,
     interleaved: Vec<f32>,
 }
 
@@ -80,6 +82,10 @@ impl<'a> Source<'a> {
 
         let unsupported = |reason: String| AudioError::Unsupported { path: path.into(), reason: explained(reason) };
         let codec = codec_of(track).map_err(unsupported)?;
+        let channels = codec.channels.as_ref().map_or(1, Channels::count);
+        if let Some(channel) = stored.channel().filter(|channel| channels > 1 && *channel >= channels) {
+            return Err(unsupported(format!("it has {channels} channels, counted from 0, and no channel {channel}")));
+        }
         // Opus is decoded at 48 kHz; Matroska may give the rate of what was encoded.
         let rate = if codec.codec == CODEC_ID_OPUS { Some(OPUS_RATE) } else { codec.sample_rate };
         let rate = rate.filter(|&rate| rate > 0);
@@ -136,6 +142,7 @@ impl<'a> Source<'a> {
             is_float,
             padding,
             trims,
+            channel: stored.channel(),
             interleaved,
         })
     }
@@ -189,7 +196,7 @@ impl<'a> Source<'a> {
             if next > i64::try_from(first).ok()? {
                 let position = u64::try_from(position).ok().filter(|position| *position <= first)?;
                 let mut samples = Vec::new();
-                mix_down(&decoded.ok()?, &mut self.interleaved, &mut samples);
+                mix_down(&decoded.ok()?, self.channel, &mut self.interleaved, &mut samples);
                 return Some((position, samples));
             }
         }
@@ -244,7 +251,7 @@ impl<'a> Source<'a> {
         }
         match self.decoder.decode(&packet) {
             Ok(buffer) => {
-                mix_down(&buffer, &mut self.interleaved, samples);
+                mix_down(&buffer, self.channel, &mut self.interleaved, samples);
                 let dropped = samples.len().min(usize::try_from(self.delayed).unwrap_or(usize::MAX));
                 samples.drain(..dropped);
                 self.delayed -= dropped as u64;
@@ -324,15 +331,22 @@ fn explained(reason: String) -> String {
     if is_of_channels { reason + ": AAC is read with one or two channels" } else { reason }
 }
 
-/// Appends the mean over the channels.
-fn mix_down(buffer: &GenericAudioBufferRef<'_>, interleaved: &mut Vec<f32>, samples: &mut Vec<f32>) {
+/// Appends one channel, or the mean over all of them.
+fn mix_down(
+    buffer: &GenericAudioBufferRef<'_>,
+    channel: Option<usize>,
+    interleaved: &mut Vec<f32>,
+    samples: &mut Vec<f32>,
+) {
     let channels = buffer.num_planes();
     buffer.copy_to_vec_interleaved(interleaved);
     match channels {
         0 => {}
         1 => samples.extend_from_slice(interleaved),
-        _ => {
-            samples.extend(interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() / channels as f32))
-        }
+        _ => match channel.filter(|channel| *channel < channels) {
+            Some(channel) => samples.extend(interleaved.iter().skip(channel).step_by(channels)),
+            None => samples
+                .extend(interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() / channels as f32)),
+        },
     }
 }

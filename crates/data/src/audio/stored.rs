@@ -12,6 +12,8 @@ use super::AudioError;
 pub struct Stored {
     name: PathBuf,
     storage: Storage,
+    /// Channel, from 0; the mean of all of them if there is none.
+    channel: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -24,17 +26,27 @@ enum Storage {
 impl Stored {
     /// A file.
     pub fn file(path: &Path) -> Self {
-        Self { name: path.into(), storage: Storage::File }
+        Self { name: path.into(), storage: Storage::File, channel: None }
     }
 
     /// `length` bytes of a file from `offset` on. Errors use the name.
     pub fn part(name: PathBuf, file: &Path, offset: u64, length: u64) -> Self {
-        Self { name, storage: Storage::Part { file: file.into(), offset, length } }
+        Self { name, storage: Storage::Part { file: file.into(), offset, length }, channel: None }
     }
 
     /// Bytes in memory. Errors use the name.
     pub fn memory(name: PathBuf, bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
-        Self { name, storage: Storage::Memory(bytes) }
+        Self { name, storage: Storage::Memory(bytes), channel: None }
+    }
+
+    /// One channel of it, from 0, instead of the mean of all; audio with a single channel has that one.
+    pub fn with_channel(self, channel: Option<usize>) -> Self {
+        Self { channel, ..self }
+    }
+
+    /// Returns the channel that is read; `None` if all are.
+    pub(super) fn channel(&self) -> Option<usize> {
+        self.channel
     }
 
     /// Returns the name for errors: for a file its path.

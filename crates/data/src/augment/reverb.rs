@@ -124,7 +124,7 @@ mod tests {
         taps.extend(vec![1e-6; 16_000]);
         assert_eq!(trimmed(Path::new("r.wav"), taps).unwrap(), [0.0, 1.0, 0.5]);
         let endless = trimmed(Path::new("r.wav"), vec![0.5; LONGEST + 1]).unwrap_err().to_string();
-        assert!(endless.contains("r.wav rings for 10.0 s"), "{endless}");
+        assert!(endless.contains("r.wav lasts 10.0 s"), "{endless}");
         assert!(trimmed(Path::new("r.wav"), vec![0.0; 5]).unwrap_err().to_string().contains("is silent"));
     }
 

@@ -23,6 +23,8 @@ pub struct Clip {
     pub start: Option<f64>,
     /// End, after `start`; the file's end if absent.
     pub end: Option<f64>,
+    /// Channel of the file, from 0; the mean of all of them if there is none.
+    pub channel: Option<usize>,
     /// Segments of the transcript, in order and without overlap, also in seconds of the file; empty if not known.
     pub segments: Vec<TimedText>,
     /// Origin of the clip in its list, with the columns that are kept.
@@ -32,7 +34,7 @@ pub struct Clip {
 }
 
 /// Optional fields of a clip.
-const OPTIONAL: [&str; 7] = ["language", "task", "start", "end", "offset", "duration", "segments"];
+const OPTIONAL: [&str; 8] = ["language", "task", "start", "end", "offset", "duration", "channel", "segments"];
 
 /// Names of fields in published speech data: NeMo, Common Voice, AudioFolder of Hugging Face, VoxPopuli.
 const ALIASES: Aliases = &[
@@ -85,12 +87,12 @@ pub(super) fn read(task: &TaskFields, row: &Row, name: String, source: Source) -
         None | Some(Value::Null) if task.config.without_texts => String::new(),
         _ => task.text(row, "text")?,
     };
-    let name = match start {
-        Some(start) => format!("{name} from {start} s"),
-        None => name,
-    };
+    let channel = channel(task, row)?;
+    let of_channel = channel.map(|channel| format!(" channel {channel}")).unwrap_or_default();
+    let from = start.map(|start| format!(" from {start} s")).unwrap_or_default();
+    let name = format!("{name}{of_channel}{from}");
     let (language, task) = (filled(task, row, "language")?, filled(task, row, "task")?);
-    Ok(Clip { name, text, language, task, start, end, segments, origin: row.origin.clone(), source })
+    Ok(Clip { name, text, language, task, start, end, channel, segments, origin: row.origin.clone(), source })
 }
 
 /// Returns the path in a row, for audio in a file of its own.
@@ -162,6 +164,23 @@ fn seconds(task: &TaskFields, row: &Row, field: &'static str) -> Result<Option<f
             malformed(row, format!("has {cell:?} as its {field}, which is not a number of seconds, such as 12.5"))
         }),
         value => value.as_f64().map(Some).ok_or_else(|| task.mistyped(row, field, value, "a number of seconds")),
+    }
+}
+
+/// Returns the number of a channel; an empty cell counts as absent, and so does a name, such as that of a microphone, in a column that
+/// is not mapped.
+fn channel(task: &TaskFields, row: &Row) -> Result<Option<usize>, RecordsError> {
+    let Some(value) = task.optional(row, "channel")? else { return Ok(None) };
+    let number = match value {
+        Value::String(cell) if cell.trim().is_empty() => return Ok(None),
+        Value::String(cell) => cell.trim().parse().ok(),
+        value => value.as_u64().and_then(|number| usize::try_from(number).ok()),
+    };
+    match number {
+        None if task.config.columns.contains_key("channel") => {
+            Err(task.mistyped(row, "channel", value, "the number of a channel, from 0"))
+        }
+        number => Ok(number),
     }
 }
 
@@ -247,7 +266,10 @@ fn check_keys(task: &TaskFields, row: &Row) -> Result<(), RecordsError> {
             || value.is_object()
             || value.as_str().is_some_and(|text| text.trim_start().starts_with(['[', '{']))
     };
-    let known = |key: &str| known(key) || key.eq_ignore_ascii_case("segment") && !is_list(key);
+    // Manifests have the number of channels.
+    let known = |key: &str| {
+        known(key) || key.eq_ignore_ascii_case("channels") || key.eq_ignore_ascii_case("segment") && !is_list(key)
+    };
     for key in row.keys().filter(|key| !known(key)) {
         if let Some(field) = OPTIONAL.into_iter().find(|field| is_nearly(&key.to_ascii_lowercase(), field)) {
             let reason = format!(

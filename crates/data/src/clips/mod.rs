@@ -210,7 +210,9 @@ impl Clips {
         };
         let one_file = matches!((&before.source, &clip.source),
             (Source::File { file }, Source::File { file: same }) if file == same);
-        one_file && before.end.is_some_and(|end| (end - ROUNDING..=end + PAUSE).contains(&start))
+        one_file
+            && before.channel == clip.channel
+            && before.end.is_some_and(|end| (end - ROUNDING..=end + PAUSE).contains(&start))
     }
 
     /// Returns a clip's audio: 16 kHz mono, from its `start` to its `end`.
@@ -241,18 +243,19 @@ impl Clips {
     }
 
     /// Returns the cache key of a clip's audio: the file's path without links, size and modification time, the location
-    /// within the file if it contains many clips, and `start` and `end`. For a [`Remote`] it contains the name and
+    /// within the file if it contains many clips, `start` and `end`, and the channel. For a [`Remote`] it contains the name and
     /// size.
     ///
     /// A hash of the content would require reading all data before training starts. A changed file has another time or
     /// size, which `make` and `rsync` rely on, too; a file that was only moved is computed again.
     pub fn key(&self, index: usize) -> String {
-        let Clip { start, end, .. } = &self.clips[index];
+        let Clip { start, end, channel, .. } = &self.clips[index];
         let bound = |bound: &Option<f64>| bound.map(|at| at.to_string()).unwrap_or_default();
-        format!("{}|{}|{}", self.recording(index), bound(start), bound(end))
+        let channel = channel.map(|channel| format!("|channel {channel}")).unwrap_or_default();
+        format!("{}|{}|{}{channel}", self.recording(index), bound(start), bound(end))
     }
 
-    /// Returns the key of the recording that a clip is a part of: [`Clips::key`] without `start` and `end`.
+    /// Returns the key of the recording that a clip is a part of: [`Clips::key`] without `start`, `end` and channel.
     pub fn recording(&self, index: usize) -> String {
         let source = &self.clips[index].source;
         let AudioFile { path, size, modified, is_remote, .. } = &self.files[source.file()];
@@ -328,7 +331,7 @@ impl Clips {
     fn stored(&self, index: usize) -> Result<Stored, AudioError> {
         let clip = &self.clips[index];
         let path = &self.files[clip.source.file()].path;
-        match &clip.source {
+        let stored = match &clip.source {
             Source::File { .. } => Ok(Stored::file(path)),
             Source::Member { name, offset, length, .. } => Ok(Stored::part(path.join(&**name), path, *offset, *length)),
             Source::Cell { shard, row, .. } => {
@@ -339,7 +342,8 @@ impl Clips {
                     Err(error) => Err(AudioError::Read { path: name, source: std::io::Error::other(error) }),
                 }
             }
-        }
+        };
+        stored.map(|stored| stored.with_channel(clip.channel))
     }
 }
 

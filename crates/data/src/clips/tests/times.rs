@@ -21,3 +21,25 @@ fn times_are_checked() {
     assert_eq!(bounds(&[("start", "onset"), ("end", "offset")]), (Some(0.2), Some(0.9)));
     assert_eq!(bounds(&[("offset", "offset")]), (Some(0.9), None));
 }
+
+#[test]
+fn one_channel_of_a_file_is_read_where_the_list_names_it() {
+    let folder = two_files();
+    // Two channels of 16 bits: a rising and a constant one.
+    let frames: Vec<u8> = (0..16_000_i16).flat_map(|n| [n, -8_000].map(i16::to_le_bytes)).flatten().collect();
+    let length = frames.len() as u32;
+    let format = b"WAVEfmt \x10\0\0\0\x01\0\x02\0\x80\x3e\0\0\0\xfa\0\0\x04\0\x10\0data";
+    let wav = [b"RIFF", &(length + 36).to_le_bytes()[..], format, &length.to_le_bytes(), &frames].concat();
+    folder.file("two.wav", wav);
+    let list = "audio,text,channel\ntwo.wav,x,0\ntwo.wav,y,1\ntwo.wav,z,\ntwo.wav,z,mixed\na.wav,z,1\n";
+    let clips = Clips::open(&folder.file("m.csv", list)).unwrap();
+    let sample = |index: usize| (clips.load(index).unwrap()[8_000] * 32_768.0).round();
+    assert_eq!([0, 1, 2, 3].map(sample), [8_000.0, -8_000.0, 0.0, 0.0]);
+    assert_eq!(clips.load(4).unwrap(), load(&folder.path("a.wav")).unwrap(), "there is only one");
+    assert!(clips.key(0) != clips.key(1) && clips.recording(0) == clips.recording(1));
+    assert_eq!(clips.clip(1).name, "two.wav channel 1");
+    let error = Clips::open(&folder.file("m.csv", "audio,text,channel\ntwo.wav,x,2\n")).unwrap().load(0).unwrap_err();
+    assert!(error.to_string().contains("2 channels, counted from 0, and no channel 2"), "{error}");
+    // The number of channels is another thing.
+    assert!(Clips::open(&folder.file("m.csv", "audio,text,channels\ntwo.wav,x,2\n")).is_ok());
+}
