@@ -256,9 +256,11 @@ mod tests {
     fn what_is_compressed_is_refused_with_the_way_out() {
         let mut law = wav(1, 8000, 16, &[1]);
         law[20] = 7;
-        for (bytes, culprit) in
-            [(law, "the encoding 7"), (wav(1, 100, 16, &[1]), "100 Hz"), (b"RIFF\0\0\0\0AVI LIST".to_vec(), "no WAVE")]
-        {
+        for (bytes, culprit) in [
+            (law, "the encoding 7"),
+            (wav(1, 100, 16, &[1]), "100 Hz"),
+            (b"RIFF\0\0\0\0AVI LIST".to_vec(), "not a WAVE"),
+        ] {
             let error = LiveAudio::new(bytes.as_slice(), None).err().expect("refused").to_string();
             assert!(error.contains(culprit) && error.contains("sox"), "{error}");
         }

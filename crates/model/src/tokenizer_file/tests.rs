@@ -237,7 +237,7 @@ fn a_table_of_characters_is_gone_through_before_it_is_used() {
     let tokenizer = read(&with("normalizer", &a_becomes(2, b"x\0?\0"))).expect("a tokenizer");
     assert_eq!(tokenizer.encode("a", false).expect("encoded").get_ids(), [0], "`?` is the unknown token");
     for (table, said) in [
-        (table_of(u32::MAX, &[], b""), "no table"),
+        (table_of(u32::MAX, &[], b""), "not a table"),
         (table_of(1024, &[(0, 1 << 20)], b""), "leads out of it"),
         (table_of(1024, &[(97, a | 1 << 20)], b""), "leads out of it"),
         (table_of(1024, &[(97, a | 1 << 20 | 1 << 8)], b""), "leads out of it"),
