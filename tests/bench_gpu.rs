@@ -29,7 +29,7 @@ fn a_page_has_all_that_could_be_measured_and_why_the_rest_could_not() {
     ] {
         assert!(page.contains(row), "no {row} in {page}");
     }
-    assert!(page.contains("no GPU but a driver") && page.contains("\nAll of it took "), "{page}");
+    assert!(page.contains("not a GPU but a driver") && page.contains("\nAll of it took "), "{page}");
     assert!(
         page.contains("kernels of nano: it failed") && page.contains("nothing times kernels on this device"),
         "{page}"

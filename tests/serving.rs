@@ -125,7 +125,7 @@ fn what_cannot_be_answered_is_said_in_a_sentence_and_a_status() {
     let translated = server.form("/v1/audio/translations", "recording.wav", &short, &[("model", "whisper-1")]);
     assert!(translated.status == 400 && translated.message().contains("translation"), "{translated:?}");
     let no_form = server.send("POST", "/v1/audio/transcriptions", &[("Content-Type", "multipart/form-data")], b"");
-    assert!(no_form.status == 400 && no_form.message().contains("no form"), "{no_form:?}");
+    assert!(no_form.status == 400 && no_form.message().contains("not a form"), "{no_form:?}");
     for (method, path, headers, body, status) in [
         ("GET", "/etc/passwd", &[][..], &b""[..], 404),
         ("GET", "/api/runs/..%2F..%2Fetc", &[], b"", 404),

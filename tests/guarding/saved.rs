@@ -58,7 +58,7 @@ fn the_best_model_stays_the_best_when_training_goes_back_behind_it() {
     let read = |name: &str| std::fs::read_to_string(dir.path().join("best").join(name)).expect(name);
     assert_eq!(read("which"), "6", "a worse model has taken its place");
     let score: serde_json::Value = serde_json::from_str(&read("score.json")).expect("JSON");
-    assert_eq!(score, serde_json::json!({ "metric": "cer", "value": 0.1, "step": 25 }));
+    assert_eq!(score, serde_json::json!({ "metric": "cer", "value": 0.1, "step": 25, "files": ["which"] }));
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn a_file_that_changes_under_a_stream_is_noticed() {
         file[1000] ^= 1;
     });
     let error = clips.load(0).expect_err("another file").to_string();
-    assert!(error.contains("0000.parquet") && error.contains("not what it was"), "{error}");
+    assert!(error.contains("0000.parquet") && error.contains("changed on the hub"), "{error}");
     assert_eq!(clips.load(CLIPS).expect("audio").len(), SAMPLES);
 }
 

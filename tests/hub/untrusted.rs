@@ -83,15 +83,18 @@ impl Ground {
 #[test]
 fn no_name_that_a_hub_gives_leads_out_of_the_cache() {
     let listings = [
-        (listing("../../../../../outside", &["config.json", "model.safetensors"]), "outside\" as the name of a commit"),
-        (listing("/tmp/outside", &["config.json", "model.safetensors"]), "as the name of a commit"),
-        (listing("main", &["config.json", "model.safetensors"]), "as the name of a commit"),
-        (listing("", &["config.json"]), "as the name of a commit"),
-        (listing(COMMIT, &["config.json", "../../../../outside.safetensors"]), "as the name of a file"),
-        (listing(COMMIT, &["/tmp/outside.safetensors"]), "as the name of a file"),
-        (listing(COMMIT, &["..\\outside.safetensors"]), "as the name of a file"),
-        (listing(COMMIT, &["a//b.safetensors"]), "as the name of a file"),
-        (listing(COMMIT, &["a\0b.safetensors"]), "as the name of a file"),
+        (
+            listing("../../../../../outside", &["config.json", "model.safetensors"]),
+            "an invalid name of a commit: \"../../../../../outside\"",
+        ),
+        (listing("/tmp/outside", &["config.json", "model.safetensors"]), "an invalid name of a commit"),
+        (listing("main", &["config.json", "model.safetensors"]), "an invalid name of a commit"),
+        (listing("", &["config.json"]), "an invalid name of a commit"),
+        (listing(COMMIT, &["config.json", "../../../../outside.safetensors"]), "an invalid name of a file"),
+        (listing(COMMIT, &["/tmp/outside.safetensors"]), "an invalid name of a file"),
+        (listing(COMMIT, &["..\\outside.safetensors"]), "an invalid name of a file"),
+        (listing(COMMIT, &["a//b.safetensors"]), "an invalid name of a file"),
+        (listing(COMMIT, &["a\0b.safetensors"]), "an invalid name of a file"),
     ];
     for (listing, said) in listings {
         let ground = Ground::new();

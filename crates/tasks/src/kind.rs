@@ -3,7 +3,6 @@
 use crate::{
     Answer, BaselineAnswer, BoxError, BoxedHead, ContextUse, ForeignSample, Framer, HostArrays, ReadError, TaskHead,
     TaskRecord, TaskScore, TextDataset, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples,
-    user_input_origin,
 };
 use burn::tensor::Device;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -194,7 +193,7 @@ pub trait TaskKind: KindConfig {
     /// # Errors
     /// When it needs a context and there is none, or the tokenizer fails.
     fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
-        let name = user_input_origin().to_string();
+        let name = text.origin().to_string();
         let (sample, cut) = TextSample::plain(name, text.text, text.context, self.max_input(), framer)?;
         Ok(UserSamples { samples: vec![sample], cut })
     }
@@ -425,7 +424,7 @@ mod tests {
         assert_eq!((head(Some(5), false).max_input(), head(None, false).max_input()), (5, MAX_INPUT));
         assert_eq!(head(None, false).validate(true), Ok(()));
         let length = head(Some(5), false);
-        let text = UserInput { text: "what is a lion", context: None };
+        let text = UserInput { text: "what is a lion", context: None, origin: None };
         let UserSamples { samples, cut } = length.user_samples(&text, &words()).expect("a sample");
         assert_eq!((samples[0].ids.clone(), cut), (vec![2, 4, 5, 6, 3], 1));
         let said = |answer| length.answer_text(&text, &samples, &[answer]).map_err(|error| error.to_string());

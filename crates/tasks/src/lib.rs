@@ -55,10 +55,7 @@ pub use mean_score::MeanScore;
 pub use registry::{names, register};
 pub use sample::{Columns, Cut, ForeignSample, ReadError, Target, TaskRecord, TextDataset, TextSample};
 pub use score::Score;
-pub use typed::{
-    BaselineAnswer, ContextUse, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence,
-    user_input_origin,
-};
+pub use typed::{BaselineAnswer, ContextUse, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence};
 pub use undertone_registry::NameTaken;
 
 /// Any error.

@@ -11,6 +11,15 @@ pub struct UserInput<'a> {
     pub text: &'a str,
     /// Context of the question.
     pub context: Option<&'a str>,
+    /// Place that it comes from, for error messages; none for a text of the command line.
+    pub origin: Option<&'a Origin>,
+}
+
+impl UserInput<'_> {
+    /// Returns the origin, for error messages.
+    pub fn origin(&self) -> Origin {
+        self.origin.cloned().unwrap_or_else(|| Origin::new(&Path::new("the text").into(), Place::Line(1)))
+    }
 }
 
 /// Use that a kind of task makes of the context of a user input.
@@ -42,11 +51,6 @@ pub enum UserInputError {
     /// The tokenizer failed.
     #[error(transparent)]
     Text(#[from] TextError),
-}
-
-/// Origin of user input, for error messages.
-pub fn user_input_origin() -> Origin {
-    Origin::new(&Path::new("the text").into(), Place::Line(1))
 }
 
 /// Baselines that need no model.

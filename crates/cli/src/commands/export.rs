@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use undertone::exchange::ggml::{self, GgmlType};
 use undertone::exchange::verify::{Clip, Program};
 use undertone::exchange::{ExchangeError, spellings};
+use undertone::model::frozen::FrozenDtype;
 use undertone::model::whisper::PretrainedWhisper;
 use undertone::ops::DeviceSpec;
 use undertone::phases::RunError;
@@ -351,6 +352,13 @@ fn write_adapter(args: &Args, choice: Option<&Choice>) -> Result<(), Failure> {
         Ok::<(), StoreError>(())
     };
     write_directory(&args.out, copy).map_err(|e| Failure::Machine(e.to_string()))?;
+    let dtype = choice.experiment.model.frozen_dtype;
+    if dtype != FrozenDtype::F32 {
+        tracing::warn!(
+            "the run computed with a model whose matrices are rounded (`model.frozen_dtype: {dtype}`): on the model in f32 the adapter \
+             gives slightly other values"
+        );
+    }
     if choice.has_head() {
         tracing::warn!(
             "the folder holds the adapter and not the task's head, which PEFT has no place for: by itself the adapter gives \

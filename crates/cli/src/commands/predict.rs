@@ -110,6 +110,7 @@ fn answer_file(texts: &[InputRecord], predictor: &Predictor, tasks: &[String], a
             .map(|record| UserInput {
                 text: &record.text,
                 context: record.context.as_deref().filter(|context| !context.trim().is_empty()),
+                origin: Some(&record.origin),
             })
             .collect();
         let mut answers = predictor.texts(&inputs).map_err(Failure::of_run)?.into_iter();

@@ -6,8 +6,9 @@ use super::predict::Predictor;
 use crate::{Experiment, RunError, Split};
 use std::path::Path;
 use undertone_data::audio;
+use undertone_data::records::{Origin, Place};
 use undertone_model::known_inputs::KnownInputs;
-use undertone_tasks::{TextSample, user_input_origin};
+use undertone_tasks::TextSample;
 use undertone_transcribe::TranscribeError;
 
 /// Inputs of none of a run's tasks beside those of its tasks.
@@ -89,8 +90,9 @@ impl Predictor {
             Some(text) => {
                 let longest = self.longest_routed(text.max_tokens);
                 let lines = std::fs::read_to_string(path).map_err(RunError::of_file("read", path))?;
-                for line in lines.lines().filter(|line| !line.trim().is_empty()) {
-                    let name = user_input_origin().to_string();
+                let list = path.into();
+                for (number, line) in (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+                    let name = Origin::new(&list, Place::Line(number)).to_string();
                     let (row, _) = TextSample::plain(name, line, None, longest, &text.framer)?;
                     add(SampleInput::Text(row))?;
                 }

@@ -15,8 +15,9 @@ use crate::config::{BACKBONE, CONFIG, ModelSource};
 use crate::{Experiment, ModelConfig, RunError};
 use burn::tensor::Device;
 use std::path::Path;
+use undertone_model::frozen::FrozenDtype;
 use undertone_model::is_model_file;
-use undertone_model::text::PretrainedText;
+use undertone_model::text::{PretrainedText, TextEncoder};
 use undertone_store::{Dtype, StoreError, TensorFile, write_atomically, write_directory, write_json};
 
 /// Script that loads the folder with torch and safetensors.
@@ -99,15 +100,19 @@ fn copy_stage(
 }
 
 /// Writes the backbone as a folder in the Hugging Face layout. That of a text encoder is copied, unless the script could not read
-/// it.
+/// it, or the run computes with rounded matrices.
 fn write_backbone(experiment: &Experiment, backbone: &Pretrained, out: &Path, device: &Device) -> Result<(), RunError> {
     if let Some(speech) = backbone.speech() {
         return speech.save(&backbone.network(), out).map_err(RunError::Evaluate);
     }
     let folder = experiment.model.folder()?.ok_or_else(|| RunError::WithoutTasks(experiment.directory()))?;
-    if !is_plain(&folder)
-        && let Ok(text) = PretrainedText::load(&folder, device)
+    let is_rounded = experiment.model.frozen_dtype != FrozenDtype::F32;
+    if (is_rounded || !is_plain(&folder))
+        && let Ok(mut text) = PretrainedText::load(&folder, device)
     {
+        if let Some(encoder) = backbone.network().downcast_ref::<TextEncoder>() {
+            text.model = encoder.clone();
+        }
         return text.save(out, Dtype::F32).map_err(|error| RunError::Evaluate(error.into()));
     }
     let io = |source| StoreError::Io { action: "read", path: folder.clone(), source };

@@ -2,7 +2,7 @@
 """Answers to audio or text from a folder that `undertone export --format dynamo` wrote, with PyTorch.
 
     python predict.py FOLDER --audio FILE.wav
-    python predict.py FOLDER --text TEXT [--context TEXT] [--task NAME]
+    python predict.py FOLDER --text TEXT [--context TEXT] [--task NAME[,NAME]]
 
 prints one JSON object per line, as `undertone predict --format json` does. In Python:
 
@@ -721,10 +721,15 @@ class Dynamo:
     def decide(self, tapped, count, task, evidence=None, has_context=False):
         """Task that answers, and the router's gates and confidence where it is asked. Sets the backbone's gates. Without a context
         no task is chosen that finds its answers in one."""
-        if task is None and self.router and len(self.tasks) > 1:
+        asked = task.split(",") if task else []
+        if len(asked) != 1 and self.router and len(self.tasks) > 1:
+            if unknown := [name for name in asked if name not in self.tasks]:
+                raise DynamoError(f"there is no task `{unknown[0]}`: name some of {', '.join(self.tasks)} with --task")
+            among = [at for at, name in enumerate(self.tasks) if name in asked] if asked else None
             pooled = tapped[0, :count].mean(0)
-            chosen, gates, confidence = self.router.route(pooled, evidence)
-            others = [at for at, name in enumerate(self.tasks) if self.heads[name][1]["type"] != "span"]
+            chosen, gates, confidence = self.router.route(pooled, evidence, among)
+            possible = range(len(self.tasks)) if among is None else among
+            others = [at for at in possible if self.heads[self.tasks[at]][1]["type"] != "span"]
             if chosen not in others and others and not has_context:
                 chosen, gates, confidence = self.router.route(pooled, evidence, others)
             self.backbone.gates = gates
@@ -781,7 +786,7 @@ def main():
     given.add_argument("--audio", help="a WAV file: 16 bits, 16 kHz")
     given.add_argument("--text", help="a text, or a question about --context")
     parser.add_argument("--context", help="text that contains the answer to the question")
-    parser.add_argument("--task", help="task to answer with; the router chooses one if not given")
+    parser.add_argument("--task", help="task to answer with, or several, separated by commas, that the router chooses among; all if not given")
     args = parser.parse_args()
     if args.context is not None and args.text is None:
         parser.error("--context needs --text")

@@ -23,9 +23,7 @@ use undertone_data::{audio, cut};
 use undertone_model::adapters::Gates;
 use undertone_model::known_inputs::KnownInputs;
 use undertone_model::router::Routing;
-use undertone_tasks::{
-    Answer, ContextUse, Framer, TextSample, UserInput, UserInputError, UserSamples, user_input_origin,
-};
+use undertone_tasks::{Answer, ContextUse, Framer, TextSample, UserInput, UserInputError, UserSamples};
 use undertone_transcribe::{Reading, TranscribeError};
 
 /// Trained model of a run for predictions: with all tasks and the router that chooses among them, or with one task.
@@ -186,7 +184,7 @@ impl Predictor {
     /// # Errors
     /// When the backbone takes speech, or the router chooses a task that needs a context and there is none.
     pub fn text(&self, text: &str, context: Option<&str>) -> Result<Prediction, RunError> {
-        Ok(self.texts(&[UserInput { text, context }])?.remove(0))
+        Ok(self.texts(&[UserInput { text, context, origin: None }])?.remove(0))
     }
 
     /// As [`text`](Self::text), for several texts: in batches of `data.eval_batch_size` texts of similar length.
@@ -241,7 +239,7 @@ impl Predictor {
         }
         let longest = self.longest_routed(backbone.max_tokens);
         let rows = inputs.iter().map(|input| {
-            let name = user_input_origin().to_string();
+            let name = input.origin().to_string();
             let (row, _) = TextSample::plain(name, input.text, input.context, longest, &backbone.framer)?;
             Ok(SampleInput::Text(row))
         });

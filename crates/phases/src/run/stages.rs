@@ -236,8 +236,9 @@ fn outdated_directories(setup: &Setup, asked: &[StageSpec]) -> Result<Vec<PathBu
             }
             let later = made_from(experiment, phase).into_iter().flat_map(|kind| stages(experiment, kind));
             let later: Vec<PathBuf> = later.map(|stage| stage.directory).filter(|later| later.exists()).collect();
-            // A task that has been added since is in none of them.
-            if stage.is_complete() || later.iter().any(|later| has_tasks_of(later, &stage)) {
+            // One that was interrupted goes on to the same result, and a task that has been added since is in none of them.
+            let is_gone = !has_learned(&stage.directory);
+            if stage.is_complete() || is_gone && later.iter().any(|later| has_tasks_of(later, &stage)) {
                 return Ok(later);
             }
         }

@@ -16,7 +16,7 @@ use crate::sample::joined;
 use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, ContextUse, Cut, Framer, HeadConfig, HeadInput,
     HostArrays, KindMetric, ReadError, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset, TextError,
-    TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence, user_input_origin,
+    TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, first_sentence,
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -172,7 +172,7 @@ impl TaskKind for SpanConfig {
             question: text.text.to_owned(),
             context: text.context.ok_or(UserInputError::NoContext)?.to_owned(),
             answers: Vec::new(),
-            origin: user_input_origin(),
+            origin: text.origin(),
         };
         Ok(UserSamples { samples: self.samples(vec![record], framer)?, cut: 0 })
     }

@@ -10,7 +10,7 @@ use crate::packed::{packed_numbers, unpacked_numbers};
 use crate::{
     Answer, AnswerContext, BaselineAnswer, BoxError, BoxedHead, ContextUse, Cut, Framer, HeadInput, HostArrays,
     IGNORED, KindMetric, ReadError, ScoredText, Target, TaskHead, TaskKind, TaskRecord, TaskScore, TextDataset,
-    TextError, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row, user_input_origin,
+    TextError, TextSample, TrivialBaseline, UserInput, UserInputError, UserSamples, argmax, pad_row,
 };
 use burn::tensor::{Device, Tensor};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -192,7 +192,7 @@ impl TaskKind for TagConfig {
 
     fn user_samples(&self, text: &UserInput, framer: &Framer) -> Result<UserSamples, UserInputError> {
         let words: Vec<String> = words(text.text).into_iter().map(str::to_owned).collect();
-        let record = TagRecord { tags: vec![self.outside(); words.len()], words, origin: user_input_origin() };
+        let record = TagRecord { tags: vec![self.outside(); words.len()], words, origin: text.origin() };
         let (samples, _) = self.samples(vec![record], framer)?;
         let of = |sample: &TextSample| sample.target.get::<TagTarget>().map_or(0, |target| target.features.cut);
         let cut = samples.iter().map(of).sum();
@@ -332,7 +332,7 @@ mod tests {
         let head = head(&["O", "B-x"]);
         let features = features(&[-100, 0, 0, 0, 0], vec![None, Some(0), Some(1), Some(2), Some(3)], 4);
         let samples = [sample(5, Target::new(TagTarget { features, tags: vec![0; 4] }, 4))];
-        let text = UserInput { text: "Über  “Rom”", context: None };
+        let text = UserInput { text: "Über  “Rom”", context: None, origin: None };
         let answers = [Answer::value(TokenTags(vec![0, 0, 0, 1, 0]))];
         let details = head.answer_details(&text, &samples, &answers).expect("details");
         assert_eq!(Value::from(details), json!({"tags": [{"word": "Rom", "tag": "B-x", "start": 7, "end": 10}]}));
