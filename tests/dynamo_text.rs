@@ -270,6 +270,8 @@ fn assert_files_of_texts_are_answered(place: &Place) {
     assert_eq!(unread.stdout, predict(&["--text", "a b", "--task", "turn"]).succeeded().stdout);
     predict(&[&tone[..], &["--columns", "text=body"]].concat()).assert_refusal(&["tweets.csv", "body"]);
     predict(&["--texts", "tweets.txt", "--task", "tone"]).assert_refusal(&["tweets.txt"]);
+    place.write("long.csv", format!("question,context\nhello,a b c\n{},a b c\n", "a b ".repeat(9)));
+    predict(&["--texts", "long.csv", "--task", "where"]).assert_refusal(&["long.csv line 3", "the question has"]);
 }
 
 #[test]

@@ -125,6 +125,13 @@ fn tasks_learn_as_on_a_rounded_backbone() {
         let file = format!("runs/four/{stage}/checkpoints/step-00000006/model.safetensors");
         assert_eq!(tensors(&place.path(&file)), tensors(&rounded.path(&file)), "{stage}");
     }
+    // The folder for other programs has the backbone that the run computes with.
+    let packed = ["export", "--run", "runs/four", "--format", "dynamo", "--out", "packed"];
+    let packed = [&place, &rounded].map(|place| {
+        place.run(&packed).succeeded();
+        tensors(&place.path("packed/backbone/model.safetensors"))
+    });
+    assert_eq!(packed[0], packed[1]);
     // A backbone that is trained as a whole is in f32, and begins as it is in its folder.
     let baseline = ["train", "--config", "text.yaml", "--baseline", "full"];
     place.run(&[&baseline[..], &held].concat()).succeeded();
