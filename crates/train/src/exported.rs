@@ -41,6 +41,7 @@ impl Exported {
     /// Writes the score beside the files of its model.
     pub(crate) fn write(mut self, folder: &Path) -> Result<(), StoreError> {
         self.files = files_below(folder, Path::new(""))?;
+        self.files.retain(|file| file != Path::new(FILE));
         write_json(&folder.join(FILE), &self)
     }
 

@@ -195,7 +195,7 @@ mod tests {
         let mut report = Report::new(folder.path(), &card, DeviceSpec::Wgpu(0)).ok().expect("a page");
         let page = |report: &Report| std::fs::read_to_string(report.path()).expect("written");
         assert!(report.path().ends_with("2026-11-24-gpu-a-card.md"));
-        assert!(page(&report).contains("no GPU but a driver") && page(&report).contains("not finished"));
+        assert!(page(&report).contains("not a GPU but a driver") && page(&report).contains("not finished"));
         let cells = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         report.row(Part::Guides, cells("morse 60")).ok().expect("written");
         report.row(Part::Parity, cells("all f32")).ok().expect("written");
