@@ -311,10 +311,10 @@ fn what_may_be_left_out_is_a_warning_and_what_is_too_much_is_not() {
 fn times_outside_of_the_file_and_damaged_audio_are_named() {
     let outside = with_rows(
         &[("d.wav", wav(&tone(1.0, 300.0)))],
-        r#"{"audio": "d.wav", "start": 0.5, "end": 1.5, "text": "A"}"#,
+        r#"{"audio": "d.wav", "start": 0.5, "end": 1.6, "text": "A"}"#,
         &[],
     );
-    assert_fails(&outside, "outside_file", 1, &["d.wav", "1.5 s"]);
+    assert_fails(&outside, "outside_file", 1, &["d.wav", "1.6 s"]);
     let whole = wav(&tone(1.0, 300.0));
     let damaged = with_rows(&[("d.wav", whole[..whole.len() / 2].to_vec())], r#"{"audio": "d.wav", "text": "A"}"#, &[]);
     assert_fails(&damaged, "unreadable", 1, &["d.wav"]);

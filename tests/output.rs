@@ -54,7 +54,6 @@ fn commands() -> (Place, Vec<Vec<&'static str>>) {
         "data check --config tiny.yaml --json -",
         "data synth --config tiny.yaml --count 1 --out clips",
         "structure",
-        "bench hardware --seconds 1",
     ];
     (place, commands.iter().map(|command| command.split(' ').collect()).collect())
 }

@@ -198,7 +198,7 @@ impl Header {
                     fact.into_iter().for_each(|fact| patch(fact, told.map(|long| long.samples)));
                 }
                 self.is_open = !self.patches.is_empty() && told.is_none_or(|long| u32::try_from(long.data).is_err());
-                if self.patches.is_empty() && !is_long {
+                if self.patches.is_empty() && !is_long && size > place {
                     self.agree(u64::from(whole) + 8, place, length, size);
                 }
                 self.patches.extend(lists.into_iter().map(|list| (list, *b"JUNK")));

@@ -387,7 +387,7 @@ fn problems_are_found_in_headers() {
     folder.file("empty.wav", "");
     folder.file("text.wav", "hello, this is no audio. ".repeat(40));
     folder.file("zero.flac", std::fs::read(folder.path("b.wav")).unwrap());
-    let list = "audio,text,start,end\nb.wav,ok,,\nb.wav,rounding,0.5,1.009\nb.wav,past,0.5,1.02\nb.wav,outside,1,\n\
+    let list = "audio,text,start,end\nb.wav,ok,,\nb.wav,rounding,0.5,1.009\nb.wav,past,0.5,1.52\nb.wav,outside,1,\n\
                 empty.wav,x,,\ntext.wav,x,,\nzero.flac,named wrongly,,\n";
     let clips = Clips::open(&folder.file("m.csv", list)).unwrap();
     let found: Vec<_> = clips.problems().iter().map(|problem| (problem.index, problem.error.to_string())).collect();
