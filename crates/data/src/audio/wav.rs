@@ -230,9 +230,7 @@ impl Header {
             place += u64::from(length) + u64::from(length % 2);
         }
     }
-}
 
-impl Header {
     /// Makes the length of the whole, which says that it ends at `end`, and that of the samples at `place` agree: other programs
     /// read the samples that are there, whatever the two say.
     fn agree(&mut self, end: u64, place: u64, length: u32, size: u64) {
@@ -254,7 +252,7 @@ fn length_of_aiff(head: &[u8; 12], bytes: &mut impl Read, size: Option<u64>) -> 
     if !head[8..].starts_with(b"AIF") {
         return None;
     }
-    let four = |end: u64| Some((4, u32::try_from(end - 8).ok()?.to_be_bytes()));
+    let four = |end: u64| Some((4, u32::try_from(end.saturating_sub(8)).ok()?.to_be_bytes()));
     if size.is_some_and(|size| end > size) {
         return four(size?);
     }
