@@ -10,7 +10,6 @@ use undertone_data::bounds::{BoundsError, count, number, probability, range};
 
 /// Error of an invalid [`CwConfig`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum CwError {
     /// A number or a range of numbers is out of bounds.
     #[error(transparent)]
@@ -20,6 +19,7 @@ pub enum CwError {
     Weight {
         /// Name of the field, as in the configuration.
         field: &'static str,
+        /// Value given.
         value: f32,
     },
     /// There are no texts to send.
@@ -27,7 +27,12 @@ pub enum CwError {
     NoText,
     /// None of the weights that the task uses is positive.
     #[error("no weight under text that the task `{task}` draws from is above 0: raise one of {useful}")]
-    NoTextForTask { task: CwTask, useful: String },
+    NoTextForTask {
+        /// The task.
+        task: CwTask,
+        /// Weights that the task draws from.
+        useful: String,
+    },
     /// A key under `text` has no effect on the task.
     #[error(
         "{field} says nothing about the task `{task}`: leave it out, or set task to one that uses it, such as copy"
@@ -35,6 +40,7 @@ pub enum CwError {
     NotForTask {
         /// Name of the field, as in the configuration.
         field: String,
+        /// The task.
         task: CwTask,
     },
     /// Even the shortest message of the task does not fit.
@@ -44,14 +50,17 @@ pub enum CwError {
          farnsworth.probability to 0{or}"
     )]
     MessageTooLong {
+        /// The task.
         task: CwTask,
         /// Weight that selects the message, in words; empty if the task has only one kind.
         of: String,
+        /// The message.
         sent: String,
         /// Required time, in seconds.
         needed: f64,
         /// Available time, in seconds.
         room: f64,
+        /// Another remedy, in words.
         or: String,
     },
     /// A given text is blank.
@@ -68,7 +77,9 @@ pub enum CwError {
     Unkeyable {
         /// Index in the list, from 0.
         index: usize,
+        /// The text.
         text: String,
+        /// Piece without a code.
         piece: String,
     },
     /// A given text does not fit.
@@ -79,6 +90,7 @@ pub enum CwError {
     TextTooLong {
         /// Index in the list, from 0.
         index: usize,
+        /// The text.
         text: String,
         /// Required time, in seconds.
         needed: f64,

@@ -4,16 +4,19 @@ use crate::random::Range;
 
 /// Error of a number in a configuration.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum BoundsError {
     /// A range is out of bounds, reversed or not a number.
     #[error("{field} is [{low}, {high}]: give two numbers from {least} to {most}, the smaller one first")]
     Range {
         /// Name of the field, as in the configuration.
         field: &'static str,
+        /// Lower end, as given.
         low: f32,
+        /// Upper end, as given.
         high: f32,
+        /// Smallest value accepted.
         least: f32,
+        /// Largest value accepted.
         most: f32,
     },
     /// A range of whole numbers is out of bounds or reversed.
@@ -21,9 +24,13 @@ pub enum BoundsError {
     Count {
         /// Name of the field, as in the configuration.
         field: &'static str,
+        /// Lower end, as given.
         low: usize,
+        /// Upper end, as given.
         high: usize,
+        /// Smallest value accepted.
         least: usize,
+        /// Largest value accepted.
         most: usize,
     },
     /// A number is out of bounds.
@@ -31,8 +38,11 @@ pub enum BoundsError {
     Number {
         /// Name of the field, as in the configuration.
         field: &'static str,
+        /// Value given.
         value: f32,
+        /// Smallest value accepted.
         least: f32,
+        /// Largest value accepted.
         most: f32,
     },
     /// A probability is not between 0 and 1.
@@ -40,6 +50,7 @@ pub enum BoundsError {
     Probability {
         /// Name of the field, as in the configuration.
         field: &'static str,
+        /// Value given.
         value: f32,
     },
 }

@@ -181,14 +181,23 @@ pub trait SpeechSource: Send + Sync {
 
 /// Error of a source that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum SourceError {
     /// No kind of source has this name.
     #[error("there is no source called `{name}`: there are {known}; register it before the configuration is opened")]
-    Unknown { name: String, known: String },
+    Unknown {
+        /// Name that was asked for.
+        name: String,
+        /// Registered names.
+        known: String,
+    },
     /// The source could not be opened.
     #[error("source `{name}`: {source}")]
-    Open { name: String, source: SampleError },
+    Open {
+        /// Name of the source.
+        name: String,
+        /// Error of the source.
+        source: SampleError,
+    },
 }
 
 static SOURCES: Registry<Entry> = Registry::new("source", Vec::new);

@@ -6,14 +6,25 @@ use undertone_store::StoreError;
 
 /// Reason why a model was not written or read.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ExchangeError {
     /// The format, or the program that reads it, cannot hold the model.
     #[error("{program} cannot hold this model: {reason}")]
-    Unfit { program: &'static str, reason: String },
+    Unfit {
+        /// Program that reads the format.
+        program: &'static str,
+        /// Property of the model, and advice.
+        reason: String,
+    },
     /// The file is damaged, or holds something else than a Whisper.
     #[error("`{}` is not a Whisper in {format}: {reason}", path.display())]
-    Unreadable { path: PathBuf, format: &'static str, reason: String },
+    Unreadable {
+        /// File or folder.
+        path: PathBuf,
+        /// Name of the format.
+        format: &'static str,
+        /// Reason.
+        reason: String,
+    },
     /// The parts of the model contradict each other.
     #[error(transparent)]
     Folder(#[from] FolderError),

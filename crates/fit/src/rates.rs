@@ -37,7 +37,6 @@ pub struct RateSearch {
 
 /// Reason why a search has no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum RateError {
     /// The rates do not make a search.
     #[error("a search needs at least two different learning rates that are above 0: you gave {0}")]
@@ -47,16 +46,29 @@ pub enum RateError {
         "{steps} steps are too few for a search: its shortest trials take a quarter of them, so give at least {}",
         QUARTER
     )]
-    Steps { steps: u64 },
+    Steps {
+        /// Steps of the longest trials.
+        steps: u64,
+    },
     /// Training diverged at every rate.
     #[error("training diverged at every learning rate from {lowest} to {highest}: try lower ones")]
-    Diverged { lowest: f64, highest: f64 },
+    Diverged {
+        /// Lowest rate.
+        lowest: f64,
+        /// Highest rate.
+        highest: f64,
+    },
     /// The metric is the same at every rate.
     #[error(
         "the metric is {value} at every learning rate after {steps} steps, so it cannot tell them apart: take more steps, or let \
          another metric decide, like the loss"
     )]
-    Indifferent { value: f64, steps: u64 },
+    Indifferent {
+        /// Value of the metric.
+        value: f64,
+        /// Steps of the trials.
+        steps: u64,
+    },
 }
 
 /// Number of lengths of trials: a quarter of the steps, half of them, all.

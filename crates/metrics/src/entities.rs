@@ -34,11 +34,15 @@ pub struct EntityCounts {
 
 /// Error in the tags of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TagError {
     /// The numbers of tags differ.
     #[error("the sentence has {reference} reference tags and {prediction} predicted ones; give one of each per token")]
-    Length { reference: usize, prediction: usize },
+    Length {
+        /// Number of reference tags.
+        reference: usize,
+        /// Number of predicted tags.
+        prediction: usize,
+    },
     /// The tag is not a BIO tag.
     #[error("`{0}` is not a BIO tag; write `O`, `B-` and the type, or `I-` and the type")]
     Unknown(String),

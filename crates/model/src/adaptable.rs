@@ -30,17 +30,28 @@ pub trait Adaptable {
 
 /// Reason why adapters cannot be added to a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum AdaptError {
     /// No linear map has the name.
     #[error("`target_modules` has `{target}`, which names no linear map {place}: there are {known}")]
-    Target { target: String, place: &'static str, known: String },
+    Target {
+        /// Target name.
+        target: String,
+        /// Where maps are adapted.
+        place: &'static str,
+        /// Known names.
+        known: String,
+    },
     /// A target is neither a name nor a regular expression.
     #[error("{0}")]
     Pattern(String),
     /// An adapter has no targets.
     #[error("adapter {adapter} has no `target_modules`: there are {known}")]
-    NoTarget { adapter: usize, known: String },
+    NoTarget {
+        /// Index of the adapter.
+        adapter: usize,
+        /// Known names.
+        known: String,
+    },
     /// Adapters side by side are of different types.
     #[error("adapters of the types `{0}` and `{1}` cannot be mixed: give all tasks adapters of one type")]
     Types(&'static str, &'static str),

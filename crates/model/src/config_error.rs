@@ -7,16 +7,27 @@ use serde_json::{Map, Value};
 
 /// Reason why a configuration does not describe a model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ConfigError {
     /// A value is outside the range that the architecture allows.
     #[error("`{key}` is {value}: {rule}")]
-    Value { key: &'static str, value: String, rule: String },
+    Value {
+        /// Key of the value.
+        key: &'static str,
+        /// Invalid value.
+        value: String,
+        /// Requirement on the value.
+        rule: String,
+    },
     /// More parameters than may be initialised.
     #[error(
         "it describes a model of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make it narrower, or with fewer {fewer}"
     )]
-    TooLarge { parameters: u128, fewer: &'static str },
+    TooLarge {
+        /// Number of parameters.
+        parameters: u128,
+        /// Other things to lower than the width.
+        fewer: &'static str,
+    },
     /// A `config.json` of another architecture.
     #[error("{0}")]
     Foreign(String),

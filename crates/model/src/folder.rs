@@ -14,38 +14,59 @@ use undertone_store::{
 
 /// Reason why a folder is not a model, or could not be written.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum FolderError {
     /// The folder does not exist.
     #[error("`{}` is not a folder: give a local folder in the Hugging Face layout (config.json, model.safetensors, tokenizer.json)", .0.display())]
     NoFolder(PathBuf),
     /// A file of the folder cannot be read.
     #[error("cannot read `{}`: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// File.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// Weights that are part of the program cannot be written to the temporary folder, from which they are read.
     #[error("cannot write the weights that come with the program to `{}`: {source}; set TMPDIR to a folder with room for them", path.display())]
-    Unpack { path: PathBuf, source: std::io::Error },
+    Unpack {
+        /// Folder or file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// A small file is too large.
     #[error("`{}` has more than {most} bytes, which no such file of a model has: take the one that came with the model", path.display())]
     TooLarge {
+        /// File.
         path: PathBuf,
         /// Maximum size in bytes.
         most: u64,
     },
     /// A JSON file is malformed.
     #[error("`{}` is not a JSON object: {reason}", path.display())]
-    Json { path: PathBuf, reason: String },
+    Json {
+        /// File.
+        path: PathBuf,
+        /// Message of the parser.
+        reason: String,
+    },
     /// There is no tokenizer.
     #[error("`{}` has no tokenizer: it needs tokenizer.json, or the files that it can be made of (vocab.txt for BERT, vocab.json and merges.txt for RoBERTa and Whisper)", .0.display())]
     NoTokenizer(PathBuf),
     /// The configuration does not describe such a model, or the tokenizer is of another kind.
     #[error("`{}`: {source}", path.display())]
-    Content { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    Content {
+        /// File.
+        path: PathBuf,
+        /// Reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Files of the folder contradict each other.
     #[error("`{}`: {reason}", path.display())]
     Mismatch {
         /// File that contradicts `config.json`.
         path: PathBuf,
+        /// Description of the contradiction.
         reason: String,
     },
     /// The configuration gives another size than the weights have.
@@ -53,7 +74,12 @@ pub enum FolderError {
     Size(#[from] Box<WrongSize>),
     /// The weights do not fit the model.
     #[error("`{}`: {source}", path.display())]
-    Weights { path: PathBuf, source: StoreError },
+    Weights {
+        /// Folder.
+        path: PathBuf,
+        /// Tensor, and reason.
+        source: StoreError,
+    },
     /// The weights cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),

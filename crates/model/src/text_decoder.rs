@@ -32,22 +32,36 @@ impl Default for TextDecoderConfig {
 
 /// Reason why a configuration does not describe a decoder.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TextDecoderConfigError {
     /// A number is 0 that must be positive.
     #[error("`{0}` is 0: it must be at least 1")]
     Zero(&'static str),
     /// A number exceeds its limit.
     #[error("`{key}` is {value}: it must be at most {most}")]
-    Large { key: &'static str, value: usize, most: usize },
+    Large {
+        /// Key of the number.
+        key: &'static str,
+        /// Value of the key.
+        value: usize,
+        /// Maximum value.
+        most: usize,
+    },
     /// More parameters than may be initialised.
     #[error(
         "`layers`, `ffn` and `max_length` make a decoder of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make them smaller"
     )]
-    TooLarge { parameters: u128 },
+    TooLarge {
+        /// Number of parameters.
+        parameters: u128,
+    },
     /// The number of heads does not divide the width.
     #[error("`heads` is {heads}: it must divide the width of the token embeddings, which is {d_model}")]
-    Heads { heads: usize, d_model: usize },
+    Heads {
+        /// Number of heads.
+        heads: usize,
+        /// Width of the embeddings.
+        d_model: usize,
+    },
     /// The dropout is not a probability below 1.
     #[error("`dropout` is {0}: it must be at least 0 and below 1")]
     Dropout(f64),

@@ -56,7 +56,6 @@ pub fn backends() -> Vec<&'static str> {
 
 /// Reason why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum DeviceError {
     /// The name is not one of the forms of [`DeviceSpec`].
     #[error("`{0}` names no device: use auto, cpu, cuda:N, wgpu:N, tch:cpu or tch:cuda:N")]
@@ -65,19 +64,41 @@ pub enum DeviceError {
     #[error(
         "device `{device}` is not in this build: rebuild with `--features {feature}` (cargo xtask --features {feature} …)"
     )]
-    NotCompiled { device: String, feature: &'static str },
+    NotCompiled {
+        /// Requested device.
+        device: String,
+        /// Cargo feature that adds it.
+        feature: &'static str,
+    },
     /// The backend is available, the device is not.
     #[error("device `{device}` was not found on this machine, which has {found} of that kind: {advice}, or use `cpu`")]
-    NotFound { device: String, found: usize, advice: &'static str },
+    NotFound {
+        /// Requested device.
+        device: String,
+        /// Number of devices of that kind.
+        found: usize,
+        /// Advice on what to check.
+        advice: &'static str,
+    },
     /// The device exists, but its driver does not open it.
     #[error("device `{device}` was found and cannot be opened: {reason}; check its driver, or use `cpu`")]
-    NotOpened { device: String, reason: String },
+    NotOpened {
+        /// Requested device.
+        device: String,
+        /// Message of the driver.
+        reason: String,
+    },
     /// The device exists, but the compiler for its kernels is missing.
     #[error(
         "device `{device}` was found, and NVIDIA's compiler was not: {missing}; `cargo xtask cuda COMMAND …` installs it and runs \
          the command, or install a CUDA toolkit with NVRTC and let CUDA_PATH name it"
     )]
-    NoCompiler { device: String, missing: String },
+    NoCompiler {
+        /// Requested device.
+        device: String,
+        /// Missing library or header.
+        missing: String,
+    },
     /// The device belongs to a backend that Undertone's operations do not support.
     #[error(
         "{0} belongs to a backend that Undertone does not run on: use a device of Flex, CubeCL (features `cuda`, `wgpu`) or \

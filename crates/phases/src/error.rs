@@ -16,7 +16,6 @@ use undertone_transcribe::TranscribeError;
 
 /// Reason why a run cannot start, or has stopped.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum RunError {
     /// The device is not available.
     #[error(transparent)]
@@ -49,7 +48,12 @@ pub enum RunError {
     NoBlend,
     /// Two models have no model between them.
     #[error("the model cannot be blended with `{with}`, which has another architecture: {source}")]
-    Blend { with: String, source: StoreError },
+    Blend {
+        /// The other model.
+        with: String,
+        /// Cause.
+        source: StoreError,
+    },
     /// The loader cannot be started.
     #[error(transparent)]
     Loader(#[from] LoaderError),
@@ -74,10 +78,20 @@ pub enum RunError {
     NotARun(PathBuf),
     /// The directory of a run that is to be replaced contains other files.
     #[error("`{}` has files that were not written by a run ({files}): move them elsewhere before the run is replaced, or choose another name with --set run.name=NAME", directory.display())]
-    Foreign { directory: PathBuf, files: String },
+    Foreign {
+        /// Directory that would be cleared.
+        directory: PathBuf,
+        /// First few files.
+        files: String,
+    },
     /// A rank does not share the run's directory.
     #[error("`{}` is another directory for {rank} than for rank 0: processes that train together need one that all of them see, on a file system that their hosts share (--set run.dir=DIR)", directory.display())]
-    NotShared { rank: String, directory: PathBuf },
+    NotShared {
+        /// Rank.
+        rank: String,
+        /// Directory.
+        directory: PathBuf,
+    },
     /// Another process is training in the run's directory.
     #[error("{0}: wait until it has ended, or choose another name with --set run.name=NAME")]
     Owned(LockError),
@@ -89,10 +103,20 @@ pub enum RunError {
         "`{}` cannot be resumed with another configuration: {changes}; restore the value, start a new run with --set run.name=NAME, or write the new value into that file if it means the same (data that was moved, say)",
         path.display()
     )]
-    Changed { path: PathBuf, changes: String },
+    Changed {
+        /// Configuration file that it was started with.
+        path: PathBuf,
+        /// Changed keys with both values.
+        changes: String,
+    },
     /// The configuration that the run was started with cannot be read.
     #[error("`{}` cannot be read ({reason}): it is the configuration that the run was started with, so repair it before you continue with --resume", path.display())]
-    Recorded { path: PathBuf, reason: String },
+    Recorded {
+        /// Configuration file.
+        path: PathBuf,
+        /// Reason.
+        reason: String,
+    },
     /// There is no run to resume.
     #[error("there is no checkpoint to resume from in `{}`: start without --resume, and with --set run.overwrite=true if the directory exists", .0.display())]
     NothingToResume(PathBuf),
@@ -101,7 +125,12 @@ pub enum RunError {
     NoCheckpoint(PathBuf),
     /// The encoder lacks the layer of the alignment terms.
     #[error("`loss.alignment.elements_layer` is {layer}: the encoder has {layers} blocks")]
-    Layer { layer: usize, layers: usize },
+    Layer {
+        /// Configured layer.
+        layer: usize,
+        /// Number of encoder blocks.
+        layers: usize,
+    },
     /// An allocation failed. The message says what was computed, and what helps.
     #[error("{0}")]
     OutOfMemory(String),
@@ -110,7 +139,9 @@ pub enum RunError {
     DeviceFailed {
         /// Step in progress. Devices report failures late, so the step before it may have failed.
         step: Option<u64>,
+        /// Message of the backend.
         reason: String,
+        /// Step of the newest checkpoint.
         saved: Option<u64>,
     },
     /// Training stopped.
@@ -127,42 +158,88 @@ pub enum RunError {
     NoTasks,
     /// A task's records cannot be used.
     #[error("task `{task}`: {source}")]
-    Records { task: String, source: BoxError },
+    Records {
+        /// The task.
+        task: String,
+        /// Reason.
+        source: BoxError,
+    },
     /// A task's recordings cannot be used.
     #[error("task `{task}`: {source}")]
-    Speech { task: String, source: Box<SpeechError> },
+    Speech {
+        /// The task.
+        task: String,
+        /// Reason.
+        source: Box<SpeechError>,
+    },
     /// A head does not fit the backbone.
     #[error("task `{task}`: `head`: {reason}")]
-    Head { task: String, reason: String },
+    Head {
+        /// The task.
+        task: String,
+        /// Reason.
+        reason: String,
+    },
     /// Adapters do not fit the backbone.
     #[error("{task}: {source}")]
-    Adapt { task: String, source: AdaptError },
+    Adapt {
+        /// The task, or the stage.
+        task: String,
+        /// Reason.
+        source: AdaptError,
+    },
     /// The router's tap is above the last block.
     #[error("`router.tap` is {tap}: the encoder has {blocks} blocks, and adapters need at least one above the tap")]
-    Tap { tap: usize, blocks: usize },
+    Tap {
+        /// The tap.
+        tap: usize,
+        /// Number of encoder blocks.
+        blocks: usize,
+    },
     /// A router needs at least two tasks.
     #[error("phase {0} needs at least two `tasks`: a router has to choose between tasks")]
     OneTask(usize),
     /// The phase that a phase starts from has not finished.
     #[error("phase {phase} starts from the result of phase {needs}, and `{}` has not finished: train the same configuration with `--phase {needs}` first (and --resume if it was interrupted)", directory.display())]
-    Predecessor { phase: usize, needs: usize, directory: PathBuf },
+    Predecessor {
+        /// The phase.
+        phase: usize,
+        /// The one before.
+        needs: usize,
+        /// The unfinished stage.
+        directory: PathBuf,
+    },
     /// The phase whose adapters teach a baseline has not finished.
     #[error("the baseline `distilled` learns from the adapters of phase {phase}, and `{}` has not finished: train the same configuration with `--phase {phase}` first, or choose another phase in `phases.baselines.teacher.phase`", directory.display())]
-    NoTeacher { phase: u8, directory: PathBuf },
+    NoTeacher {
+        /// The phase.
+        phase: u8,
+        /// The unfinished stage.
+        directory: PathBuf,
+    },
     /// An earlier phase would be trained further or again, and a later one has started from it.
     #[error("`{}` started from the result of an earlier phase, which would be trained again or for more steps: delete it, or train it again with --set run.overwrite=true", .0.display())]
     Outdated(PathBuf),
     /// The description of a folder of adapters is missing or invalid.
     #[error("`{}` cannot be read ({reason}): it is written by a finished phase", path.display())]
-    Description { path: PathBuf, reason: String },
+    Description {
+        /// The file.
+        path: PathBuf,
+        /// Reason.
+        reason: String,
+    },
     /// A folder of adapters has an adapter or a head with another configuration.
     #[error("`{}` holds {part} for task `{task}` with {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
     OtherPart {
+        /// The folder.
         path: PathBuf,
         /// What it holds: an adapter or a head.
         part: &'static str,
+        /// The task.
         task: String,
+        /// Its configuration in the folder.
         found: String,
+        /// Its configuration in the experiment.
         expected: String,
     },
     /// A folder of adapters has no adapter or head for the task.
@@ -170,14 +247,26 @@ pub enum RunError {
     NoPart(PathBuf, String),
     /// The adapters in a folder were trained with another tap or backbone.
     #[error("`{}` was trained on {found}, the configuration says {expected}: train phase 1 again, or set the configuration back", path.display())]
-    OtherGround { path: PathBuf, found: String, expected: String },
+    OtherGround {
+        /// The folder.
+        path: PathBuf,
+        /// Backbone and tap in the folder.
+        found: String,
+        /// Backbone and tap in the configuration.
+        expected: String,
+    },
     /// The backbone has other weights than the one that adapters were trained on.
     #[error(
         "`{backbone}` has other weights than it had when the adapters in `{}` were trained on it: give the model with those \
          weights as `model.path`",
         path.display()
     )]
-    OtherBackbone { path: PathBuf, backbone: String },
+    OtherBackbone {
+        /// Folder of the adapters.
+        path: PathBuf,
+        /// Backbone that was loaded.
+        backbone: String,
+    },
     /// The run has no tasks to put into one folder.
     #[error("`{}` is a run without tasks: export it as a model or, with --format peft, as an adapter", .0.display())]
     WithoutTasks(PathBuf),
@@ -195,7 +284,12 @@ pub enum RunError {
         "`{key}` needs to know what the inputs of the tasks are like, and `{}` was trained by an earlier version: \
          `train --phase all --resume` records it", .stage.display()
     )]
-    NotRecorded { key: &'static str, stage: PathBuf },
+    NotRecorded {
+        /// Key of the configuration.
+        key: &'static str,
+        /// Directory of the stage.
+        stage: PathBuf,
+    },
     /// `router.reject` is too low for the number of inputs that are compared.
     #[error(
         "`router.reject` is {0}, which rejects nothing: with so few validation inputs to compare with, it must be above {1:.4}"
@@ -206,7 +300,12 @@ pub enum RunError {
     NoOthers(PathBuf),
     /// The run has no task of this name.
     #[error("there is no task `{task}`: there is {known}")]
-    NoSuchTask { task: String, known: String },
+    NoSuchTask {
+        /// The name.
+        task: String,
+        /// Names of the tasks.
+        known: String,
+    },
     /// The run has several tasks, and none was named.
     #[error("the run has several tasks: name one with --task: {0}")]
     WhichTask(String),
@@ -215,7 +314,12 @@ pub enum RunError {
     NoModel(PathBuf),
     /// A command for runs with tasks was given a run without tasks.
     #[error("`{}` has no `tasks`: {instead}", directory.display())]
-    OtherKind { directory: PathBuf, instead: String },
+    OtherKind {
+        /// The run.
+        directory: PathBuf,
+        /// Command to use instead.
+        instead: String,
+    },
     /// A run with tasks was to go on as one without, or the other way round.
     #[error("`{}` is another run, with `tasks` where this one has none, or without: choose another name with --set run.name=NAME", .0.display())]
     OtherRun(PathBuf),
@@ -230,8 +334,7 @@ pub enum RunError {
     Modality(&'static str),
     /// A task's vector is wider than the token embeddings.
     #[error(
-        "the vector of a task cannot be merged into token embeddings of `embedding_size`, which are narrower: export all \
-         tasks with --format dynamo"
+        "the vector of a task cannot be merged into token embeddings of `embedding_size`, which are narrower: export all tasks with --format dynamo"
     )]
     NarrowEmbeddings,
     /// The task of a text, named or chosen by the router, needs a context, and there is none.
@@ -245,18 +348,38 @@ pub enum RunError {
     Input(#[from] TranscribeError),
     /// No sample has what results are to be grouped by.
     #[error("no sample has `{by}` to group by: {known}")]
-    NoGroup { by: String, known: String },
+    NoGroup {
+        /// What was asked for.
+        by: String,
+        /// What can be asked for.
+        known: String,
+    },
     /// Two models that are compared answered different samples.
     #[error(
         "the models cannot be compared, because the samples of `{with}` are others ({reason}): compare models that read the same windows and normalise texts in the same way"
     )]
-    OtherSamples { with: String, reason: String },
+    OtherSamples {
+        /// The other model.
+        with: String,
+        /// First difference.
+        reason: String,
+    },
     /// A model cannot be compared with this one.
     #[error("the model cannot be compared with `{with}`: {reason}")]
-    NoRival { with: String, reason: String },
+    NoRival {
+        /// The other model.
+        with: String,
+        /// Reason, and the remedy.
+        reason: String,
+    },
     /// A source cannot be evaluated on.
     #[error("`{data}` cannot be evaluated on: {reason}")]
-    EvaluationData { data: String, reason: String },
+    EvaluationData {
+        /// The source.
+        data: String,
+        /// Reason, and the remedy.
+        reason: String,
+    },
     /// A model could not be evaluated.
     #[error("the model cannot be evaluated: {0}")]
     Evaluate(BoxError),

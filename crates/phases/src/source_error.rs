@@ -9,7 +9,6 @@ use undertone_train::BoxError;
 
 /// Reason why a model, or a dataset from the hub, is not available.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum SourceError {
     /// No bundled model has this name.
     #[error("there is no bundled model `{}`: there is {}", .0, BUNDLED.join(", "))]
@@ -37,7 +36,12 @@ pub enum SourceError {
         "`{}` is an adapter for `{}`, which is an adapter, too: merge that one first, with `export --model`", folder.display(),
         base.display()
     )]
-    AdapterOfAdapter { folder: PathBuf, base: PathBuf },
+    AdapterOfAdapter {
+        /// Folder of the adapter.
+        folder: PathBuf,
+        /// Folder of its base.
+        base: PathBuf,
+    },
     /// The dimensions describe no valid model.
     #[error("`model.source.config`: {0}")]
     Config(#[from] WhisperConfigError),
@@ -52,7 +56,12 @@ pub enum SourceError {
     Tokenizer(#[from] TokenizerError),
     /// The vocabulary file is not one of a Whisper.
     #[error("`{}`: {source}", path.display())]
-    TokenizerFile { path: PathBuf, source: TokenizerError },
+    TokenizerFile {
+        /// File.
+        path: PathBuf,
+        /// Reason.
+        source: TokenizerError,
+    },
     /// The vocabulary has to be trained, and there are no texts.
     #[error("`model.tokenizer.vocab_size` is trained on the texts of an experiment: give `path` where there is none")]
     Untrained,
@@ -76,17 +85,32 @@ pub enum SourceError {
     NoPart {
         /// Value of `model.trainable`.
         part: &'static str,
+        /// Architecture of the backbone.
         backbone: &'static str,
     },
     /// The folder holds another architecture.
     #[error("`{}` holds a model of type `{found}`, and `model.backbone` is `{expected}`: set it to `{found}`", folder.display())]
-    Architecture { folder: PathBuf, found: &'static str, expected: &'static str },
+    Architecture {
+        /// The folder.
+        folder: PathBuf,
+        /// Architecture in the folder.
+        found: &'static str,
+        /// Expected architecture.
+        expected: &'static str,
+    },
     /// The tokenizer is not that of a text encoder.
     #[error(transparent)]
     TextTokenizer(#[from] TextError),
     /// A registered architecture cannot be loaded.
     #[error("`{}` cannot be read as a backbone of type `{architecture}`: {source}", folder.display())]
-    Registered { folder: PathBuf, architecture: &'static str, source: BoxError },
+    Registered {
+        /// The folder.
+        folder: PathBuf,
+        /// The architecture.
+        architecture: &'static str,
+        /// The reason.
+        source: BoxError,
+    },
     /// The hub did not provide a model.
     #[error("{0} as `model.path`")]
     Model(HubError),

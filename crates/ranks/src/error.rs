@@ -28,23 +28,41 @@ impl fmt::Display for Peer {
 
 /// Why a collective failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum RankError {
     /// No data or heartbeat came from other ranks for too long.
     #[error(
         "rank {rank} has received nothing from {} for {} s: it has died, hangs, or computes for longer than that",
         named(missing), after.as_secs()
     )]
-    Silent { rank: usize, missing: Vec<Peer>, after: Duration },
+    Silent {
+        /// Rank that waited.
+        rank: usize,
+        /// Ranks that were silent.
+        missing: Vec<Peer>,
+        /// Time waited.
+        after: Duration,
+    },
     /// This process was stopped for longer than the others wait.
     #[error("{rank} was stopped for {} s, and the others have ended without it", stopped.as_secs())]
-    Stopped { rank: Peer, stopped: Duration },
+    Stopped {
+        /// Rank that was stopped.
+        rank: Peer,
+        /// Approximate duration.
+        stopped: Duration,
+    },
     /// Another rank has ended.
     #[error("rank {0} has ended before the others")]
     Gone(usize),
     /// A rank calls another collective than the others, or with another length.
     #[error("rank {rank} sent {found} bytes where {expected} were due: ranks no longer do the same")]
-    OutOfStep { rank: usize, found: usize, expected: usize },
+    OutOfStep {
+        /// Rank that sent the bytes.
+        rank: usize,
+        /// Number of bytes received.
+        found: usize,
+        /// Number of bytes expected.
+        expected: usize,
+    },
     /// MPI cannot be used.
     #[error("MPI cannot be used: {0}")]
     Mpi(String),

@@ -13,13 +13,13 @@ pub type Options = Map<String, Value>;
 
 /// Reason why options are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum OptionsError {
     /// A key is unknown, or its value has the wrong type.
     #[error("`{key}`: {problem}")]
     Key {
         /// Path of the key, such as `text.fixed`.
         key: String,
+        /// The problem.
         problem: String,
     },
     /// The settings are invalid. The message names the key.

@@ -3,7 +3,6 @@ use undertone_store::StoreError;
 
 /// Reason why an analysis cannot be made.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum AnalysisError {
     /// There is nothing to count.
     #[error("a routing analysis needs at least one {0}: check that the test split is not empty")]
@@ -11,6 +10,7 @@ pub enum AnalysisError {
     /// A sample is not a valid router output.
     #[error("sample {sample}: {what}")]
     Sample {
+        /// Index of the sample among those given.
         sample: usize,
         /// The error in the sample, and the remedy.
         what: String,
@@ -20,7 +20,9 @@ pub enum AnalysisError {
     Unknown {
         /// `task` or `metric`.
         kind: &'static str,
+        /// Requested name.
         name: String,
+        /// Known names.
         known: String,
     },
     /// A picture could not be drawn.
@@ -30,7 +32,6 @@ pub enum AnalysisError {
 
 /// Reason why there is no report.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReportError {
     /// The directory contains no trained run.
     #[error("`{}` holds no run: give the directory of one, which has a `metrics.jsonl`, or whose stages have", .0.display())]
@@ -40,7 +41,12 @@ pub enum ReportError {
     Config(Box<dyn std::error::Error + Send + Sync>),
     /// The metrics cannot be read.
     #[error("cannot read `{}`: {source}", path.display())]
-    Unreadable { path: PathBuf, source: std::io::Error },
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// I/O error.
+        source: std::io::Error,
+    },
     /// A picture could not be drawn.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),

@@ -9,11 +9,15 @@ use undertone::phases::RunError;
 
 /// Reason why there is no server.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ServeError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another port with --port, or end the program that has it")]
-    Bind { address: SocketAddr, source: std::io::Error },
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// Two models have the same name.
     #[error("two models are named `{0}`: give one of them another name, or serve them one after the other")]
     SameName(String),
@@ -24,7 +28,10 @@ pub enum ServeError {
     #[error(
         "`{model}` is a run with several tasks: give the folder of one as --model, like {model}/phase1/TASK, or all runs beside it by --runs"
     )]
-    Tasks { model: String },
+    Tasks {
+        /// The run.
+        model: String,
+    },
     /// A model cannot be loaded.
     #[error(transparent)]
     Model(#[from] Box<RunError>),

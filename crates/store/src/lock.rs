@@ -24,18 +24,23 @@ pub struct DirectoryLock {
 
 /// Why a directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum LockError {
     /// Another process owns the directory.
     #[error("`{}` is in use by {owner}", dir.display())]
     Owned {
+        /// The directory.
         dir: PathBuf,
         /// Process, host and time, as far as they are known.
         owner: String,
     },
     /// The name of the lock file belongs to something else.
     #[error("`{}` is {what}, where the lock file must be created: move it elsewhere, or choose another directory", path.display())]
-    Foreign { path: PathBuf, what: &'static str },
+    Foreign {
+        /// Path of the lock file.
+        path: PathBuf,
+        /// Kind of thing that is there.
+        what: &'static str,
+    },
     /// The directory or its lock file cannot be created.
     #[error(transparent)]
     Store(#[from] StoreError),

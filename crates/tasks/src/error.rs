@@ -2,20 +2,32 @@ use undertone_data::records::Origin;
 
 /// Reason why a text could not become features, or a model's output an answer.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TextError {
     /// The tokenizer adds no special tokens to a text, or not those of the model.
     #[error(
         "the tokenizer has no post-processor that encloses a text in its tokens {cls} and {sep}; give the `tokenizer.json` \
          of a text encoder"
     )]
-    NoFrame { cls: u32, sep: u32 },
+    NoFrame {
+        /// Token that should stand before a text.
+        cls: u32,
+        /// Token that should stand after it.
+        sep: u32,
+    },
     /// The tokenizer library rejected a text.
     #[error("a text cannot be tokenised: {reason}")]
-    Encode { reason: String },
+    Encode {
+        /// Message of the library.
+        reason: String,
+    },
     /// No token of the text would fit.
     #[error("a length of {length} tokens leaves no room for text: the special tokens are {special}; give more")]
-    Length { length: usize, special: usize },
+    Length {
+        /// Given length.
+        length: usize,
+        /// Number of special tokens in a row.
+        special: usize,
+    },
     /// The question leaves no room for its context.
     #[error(
         "{origin}: the question has {tokens} tokens, so a window of {length} with {special} special tokens and an \
@@ -23,18 +35,33 @@ pub enum TextError {
          `doc_stride`"
     )]
     Question {
+        /// Record of the question.
         origin: Origin,
+        /// Number of tokens of the question.
         tokens: usize,
         /// `max_length`.
         length: usize,
+        /// Number of special tokens in a row.
         special: usize,
         /// `doc_stride`.
         stride: usize,
     },
     /// A key of the configuration is invalid.
     #[error("{reason}")]
-    Config { reason: String },
+    Config {
+        /// Key, and advice.
+        reason: String,
+    },
     /// Two counts that should agree do not.
     #[error("there are {found} {what} for {expected} {of}; give as many")]
-    Count { what: &'static str, found: usize, of: &'static str, expected: usize },
+    Count {
+        /// Counted things.
+        what: &'static str,
+        /// Number found.
+        found: usize,
+        /// Things that they belong to.
+        of: &'static str,
+        /// Number expected.
+        expected: usize,
+    },
 }

@@ -22,7 +22,6 @@ pub enum Average {
 
 /// Reason why checkpoints are not averaged.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum AverageError {
     /// There are too few.
     #[error(
@@ -31,10 +30,24 @@ pub enum AverageError {
         count = .average.count(), scored = if .average.is_best() { " that were evaluated" } else { "" },
         kind = if .average.is_best() { "best" } else { "last" }, dir = .dir.display()
     )]
-    TooFew { average: Average, dir: PathBuf, found: usize },
+    TooFew {
+        /// What was asked for.
+        average: Average,
+        /// Folder of the checkpoints.
+        dir: PathBuf,
+        /// Number of those that count.
+        found: usize,
+    },
     /// The checkpoints are of different models.
     #[error("`{name}` differs in its shape between `{first}` and `{second}`: they are of different models", first = .first.display(), second = .second.display())]
-    Different { name: String, first: PathBuf, second: PathBuf },
+    Different {
+        /// Parameter.
+        name: String,
+        /// A checkpoint.
+        first: PathBuf,
+        /// Another one.
+        second: PathBuf,
+    },
     /// A checkpoint cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),

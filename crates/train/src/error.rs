@@ -11,7 +11,6 @@ use undertone_store::{LockError, StoreError};
 
 /// Why training stopped early.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TrainError {
     /// A batch could not be loaded, or did not fit the model.
     #[error("{0}")]
@@ -21,7 +20,12 @@ pub enum TrainError {
     Export(BoxError),
     /// The schedule has nothing after its warm-up.
     #[error("`train.optimizer.warmup_steps` is {warmup} and the run has {steps} steps: it must be below that")]
-    Warmup { warmup: u64, steps: u64 },
+    Warmup {
+        /// Steps of warm-up.
+        warmup: u64,
+        /// Steps of the run.
+        steps: u64,
+    },
     /// The configuration does not fit the model.
     #[error(transparent)]
     Config(#[from] TrainConfigError),
@@ -31,13 +35,28 @@ pub enum TrainError {
          `Objective::loss_terms` lists, and of no other; a term to which a batch adds nothing has a sum of 0",
         listed.len(), quoted(listed), if returned.len() < listed.len() { "only " } else { "" }, returned.len(), quoted(returned)
     )]
-    LossTerms { listed: Vec<String>, returned: Vec<String> },
+    LossTerms {
+        /// Names of the terms of the batch.
+        listed: Vec<String>,
+        /// Names of its sums.
+        returned: Vec<String>,
+    },
     /// A loss term counts less than nothing, or no number.
     #[error("the loss term `{name}` of the objective has a count of {count}: return the number of labels, 0 or more")]
-    Count { name: String, count: f64 },
+    Count {
+        /// Name of the term.
+        name: String,
+        /// Its count.
+        count: f64,
+    },
     /// A sum of losses is more than one value.
     #[error("`Objective::losses` returns {values} values for `{name}`: return their sum, of shape [1]")]
-    SumShape { name: String, values: usize },
+    SumShape {
+        /// Name of the term.
+        name: String,
+        /// Number of its values.
+        values: usize,
+    },
     /// The directory of the run is no longer there.
     #[error("`{}` was moved or deleted while it was trained, and nothing more is written: move it back, and --resume goes on from its last checkpoint", .0.display())]
     Moved(PathBuf),
@@ -53,41 +72,75 @@ pub enum TrainError {
     /// The loss is not finite, or a spike, and the guard stops for that, or it was skipped or rolled back too often.
     #[error("{trouble}: lower `train.optimizer.lr` or look at those samples{}{}", after(*.incidents), from(.checkpoint.as_deref()))]
     Guard {
+        /// The step, its loss and its samples.
         trouble: Trouble,
+        /// Number of skips and rollbacks before.
         incidents: u64,
         /// Checkpoint from which the run can be resumed.
         checkpoint: Option<PathBuf>,
     },
     /// Early stopping watches a metric that the evaluation does not have.
     #[error("`train.early_stopping.metric` is `{metric}`, and an evaluation has {found}")]
-    NoMetric { metric: String, found: String },
+    NoMetric {
+        /// Name of the metric.
+        metric: String,
+        /// Names of the metrics that there are.
+        found: String,
+    },
     /// Trainable parameters take no part in the loss.
     #[error(
         "after {steps} steps these trainable parameters have never received a gradient: {names}; freeze them or use them in the loss"
     )]
-    NoGradient { steps: u64, names: String },
+    NoGradient {
+        /// Optimizer steps taken.
+        steps: u64,
+        /// The first few names.
+        names: String,
+    },
     /// A parameter is larger than the device's maximum allocation.
     #[error(
         "`{name}` of the model takes {needed} in one piece, and the device takes no more than {most}: train it on another device, or a smaller model"
     )]
-    TooLarge { name: String, needed: Amount, most: Amount },
+    TooLarge {
+        /// Name of the parameter.
+        name: String,
+        /// Its size.
+        needed: Amount,
+        /// Maximum size.
+        most: Amount,
+    },
     /// There is no training data.
     #[error("the training data has no batch: give it samples, or a smaller `data.batch_size` where `drop_last` is set")]
     NoData,
     /// A checkpoint belongs to another run.
     #[error("checkpoint `{}` was made with seed {found}, this run has seed {expected}: resume with the seed it was made with", path.display())]
-    Seed { path: PathBuf, found: u64, expected: u64 },
+    Seed {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its seed.
+        found: u64,
+        /// The run's.
+        expected: u64,
+    },
     /// The frozen weights, which a checkpoint leaves out, differ from the run's.
     #[error("checkpoint `{}` was made with other frozen weights than this run has: resume with the model (and what earlier stages trained) that it was made with, or start anew without --resume", .0.display())]
     Frozen(PathBuf),
     /// A checkpoint has the state of another optimizer.
     #[error("checkpoint `{}` holds the state of {found}, this run is trained with {expected}: resume with the `train.optimizer` it was made with, or start anew without --resume", path.display())]
-    Optimizer { path: PathBuf, found: String, expected: String },
+    Optimizer {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Its optimizer.
+        found: String,
+        /// The run's.
+        expected: String,
+    },
     /// A checkpoint was made with other batches.
     #[error("the checkpoint was made with {} batches an epoch and accumulation {}, this run has {} and {}: resume with the data, batch size and accumulation it was made with", found.0, found.1, expected.0, expected.1)]
     Batching {
         /// Batches per epoch and accumulation of the checkpoint.
         found: (usize, usize),
+        /// Those of this run.
         expected: (usize, usize),
     },
     /// The device cannot be used for training.
@@ -103,19 +156,39 @@ pub enum TrainError {
     #[error(
         "each step of this run has {batches} batches, which is too few for {ranks} ranks: go on with at most {batches}"
     )]
-    IdleRanks { ranks: usize, batches: usize },
+    IdleRanks {
+        /// Number of ranks.
+        ranks: usize,
+        /// Number of batches of a step.
+        batches: usize,
+    },
     /// The parameters of a rank differ from those of the others.
     #[error(
         "{rank} has other parameters than the others after step {step}, and what it computes cannot be trusted: go on without that \
          machine, with --resume from the checkpoint before"
     )]
-    Diverged { rank: String, step: u64 },
+    Diverged {
+        /// Name of the rank.
+        rank: String,
+        /// The step.
+        step: u64,
+    },
     /// A rank would train something else than the others.
     #[error("{rank} has {what}, unlike the others")]
-    RanksDiffer { rank: String, what: &'static str },
+    RanksDiffer {
+        /// Name of the rank.
+        rank: String,
+        /// Description of the difference.
+        what: &'static str,
+    },
     /// Another rank has failed.
     #[error("{rank} failed: {message}")]
-    Rank { rank: String, message: String },
+    Rank {
+        /// Name of the rank.
+        rank: String,
+        /// Error message of the rank.
+        message: String,
+    },
     /// Another process trains in the run's directory.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -124,7 +197,12 @@ pub enum TrainError {
     Store(#[from] StoreError),
     /// The run's directory cannot be read or written.
     #[error("cannot write `{}`: {source}", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
 }
 
 fn quoted(names: &[String]) -> String {

@@ -7,7 +7,6 @@ use undertone_model::whisper::TokenizerError;
 
 /// Reason why audio cannot be transcribed.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TranscribeError {
     /// Whisper has no features with the model's number of mel bins.
     #[error(transparent)]
@@ -26,17 +25,41 @@ pub enum TranscribeError {
     NoTimestamps,
     /// A model that reads something other than speech was asked for something that only speech has.
     #[error("the model reads `{reader}` and no speech: leave out {option}")]
-    NotSpeech { reader: String, option: &'static str },
+    NotSpeech {
+        /// Name of the reader.
+        reader: String,
+        /// What was asked for.
+        option: &'static str,
+    },
     /// A window does not fit the model.
     #[error("a window of {seconds} s does not fit this model: give 1 to {most} seconds")]
-    Window { seconds: f64, most: f64 },
+    Window {
+        /// Its length.
+        seconds: f64,
+        /// Length of the model's window.
+        most: f64,
+    },
     /// The model knows one language, and another one or a translation was asked for.
     #[error("this model knows one language and no tasks: leave out {0}")]
     OneLanguage(String),
     /// A prompt is too long.
     #[error("the {option} has {tokens} tokens, and this model has room for {room}: shorten it")]
-    LongPrompt { option: &'static str, tokens: usize, room: usize },
+    LongPrompt {
+        /// Which prompt.
+        option: &'static str,
+        /// Number of its tokens.
+        tokens: usize,
+        /// Number of tokens there is room for.
+        room: usize,
+    },
     /// An option has a value that makes no sense.
     #[error("{option} is {value}: {advice}")]
-    Option { option: &'static str, value: String, advice: &'static str },
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What to give instead.
+        advice: &'static str,
+    },
 }

@@ -17,7 +17,6 @@ pub struct Reading {
 
 /// Reason why a model cannot read what its folder says that it reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReaderError {
     /// There is no such reader.
     #[error(
@@ -31,7 +30,12 @@ pub enum ReaderError {
         "the model's generation_config.json says that it reads `{reader}`, but its vocabulary lacks {missing:?}: give \
          the tokenizer.json that it was trained with, or remove the key `reader`"
     )]
-    Vocabulary { reader: String, missing: char },
+    Vocabulary {
+        /// Name of the reader.
+        reader: String,
+        /// First character that is missing.
+        missing: char,
+    },
 }
 
 impl Reading {

@@ -4,14 +4,18 @@ use std::path::{Path, PathBuf};
 
 /// Why the workspace's structure cannot be told.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum StructureError {
     /// Cargo does not know the workspace.
     #[error("cargo cannot tell what is in the workspace: {0}")]
     Cargo(String),
     /// A source cannot be read or parsed.
     #[error("`{}`: {reason}", file.display())]
-    Source { file: PathBuf, reason: String },
+    Source {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The page has no list of arrows, or a list that cannot be read.
     #[error("{0}")]
     Arrows(String),

@@ -48,20 +48,44 @@ pub struct SegmentGroup {
 
 /// Error of segments that cannot be packed; they count from 1.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum SegmentError {
     /// The times of a segment are not `0 <= start < end`, or not finite.
     #[error("segment {number} goes from {start} s to {end} s: make 0 <= start < end")]
-    Empty { number: usize, start: f64, end: f64 },
+    Empty {
+        /// Number of the segment.
+        number: usize,
+        /// Start of the segment.
+        start: f64,
+        /// End of the segment.
+        end: f64,
+    },
     /// A segment begins before the previous one.
     #[error("segment {number} begins at {start} s, before the one in front of it at {before} s: sort them by time")]
-    Order { number: usize, start: f64, before: f64 },
+    Order {
+        /// Number of the segment.
+        number: usize,
+        /// Start of the segment.
+        start: f64,
+        /// Start of the previous segment.
+        before: f64,
+    },
     /// A segment is longer than the window.
     #[error(
         "segment {number}, {text:?}, lasts {seconds:.2} s, from {start} s on, and the model reads {window:.2} s at \
          once: split it in two, or leave it out"
     )]
-    TooLong { number: usize, text: String, start: f64, seconds: f64, window: f64 },
+    TooLong {
+        /// Number of the segment.
+        number: usize,
+        /// Beginning of its text.
+        text: String,
+        /// Start of the segment.
+        start: f64,
+        /// Length of the segment.
+        seconds: f64,
+        /// Length of the window.
+        window: f64,
+    },
 }
 
 /// Packs segments, in order, into as few groups as possible of at most `window` seconds each, including the silences

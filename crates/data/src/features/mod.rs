@@ -28,14 +28,18 @@ const RANGE: f32 = 1e-8;
 
 /// Error of features that could not be computed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum FeatureError {
     /// The number of bins is neither 80 nor 128, the only ones that Whisper has.
     #[error("{0} mel bins are not supported: use 80 (Whisper up to large-v2) or 128 (large-v3 and turbo)")]
     Bins(usize),
     /// The size of a buffer is not that of the features.
     #[error("the buffer holds {given} values where {needed} are needed: make it mel bins × frames × clips long")]
-    Buffer { given: usize, needed: usize },
+    Buffer {
+        /// Number of values in the buffer.
+        given: usize,
+        /// Number of values in the features.
+        needed: usize,
+    },
 }
 
 /// Settings of a [`LogMel`]; the other constants are the same for every Whisper.

@@ -151,28 +151,49 @@ pub enum OnBadSample {
 
 /// Error of an invalid [`LoaderConfig`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum LoaderConfigError {
     /// A size that must be positive is zero.
     #[error("the loader's `{field}` is 0; set it to 1 or more")]
-    Zero { field: &'static str },
+    Zero {
+        /// The key.
+        field: &'static str,
+    },
     /// A size is larger than the limit.
     #[error("the loader's `{field}` is {count}; set it to at most {most}")]
-    TooMany { field: &'static str, count: usize, most: usize },
+    TooMany {
+        /// The key.
+        field: &'static str,
+        /// Value given.
+        count: usize,
+        /// Largest value accepted.
+        most: usize,
+    },
     /// The budget is not positive and finite.
     #[error("the loader's `budget.max` is {max}; set it to a positive number, such as the seconds that fit in memory")]
-    Budget { max: f64 },
+    Budget {
+        /// Value given.
+        max: f64,
+    },
     /// The cost of attention is negative or not finite.
     #[error("the loader's `budget.quadratic` is {quadratic}; set it to 0 or more, such as 0.03 (1 / 30 s)")]
-    Quadratic { quadratic: f64 },
+    Quadratic {
+        /// Value given.
+        quadratic: f64,
+    },
     /// The share is not a number from 0 to 1.
     #[error(
         "the loader's `max_bad_share` is {share}; set it to a number from 0 to 1, such as 0.01 for one in a hundred"
     )]
-    Share { share: f64 },
+    Share {
+        /// Value given.
+        share: f64,
+    },
     /// The number of threads is zero or above the limit.
     #[error("the loader's `workers` is {count}; set it to `auto` or to a number from 1 to {MOST_WORKERS}")]
-    Workers { count: usize },
+    Workers {
+        /// Value given.
+        count: usize,
+    },
 }
 
 /// Number of threads that load samples: in YAML `auto` or a number.

@@ -20,34 +20,53 @@ pub struct Mixture {
 
 /// Error of sources that cannot be mixed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum MixtureError {
     /// The number of weights is not that of sources.
     #[error("{weights} weights are given for {sources} sources; give one for each")]
-    Count { sources: usize, weights: usize },
+    Count {
+        /// Number of sources.
+        sources: usize,
+        /// Number of weights.
+        weights: usize,
+    },
     /// A weight that is negative or not a number.
     #[error("the weight of source {source_index} is {weight}; set it to a finite number, 0 or more")]
-    Weight { source_index: usize, weight: f64 },
+    Weight {
+        /// Index of the source.
+        source_index: usize,
+        /// Its weight.
+        weight: f64,
+    },
     /// All weights are zero.
     #[error("every source has the weight 0; give at least one of them more")]
     Nothing,
     /// A source with a positive weight has no samples.
     #[error("source {source_index} has no samples but the weight {weight}; set the weight to 0 or remove the source")]
-    Empty { source_index: usize, weight: f64 },
+    Empty {
+        /// Index of the source.
+        source_index: usize,
+        /// Its weight.
+        weight: f64,
+    },
     /// A share is too small to give even one sample.
     #[error(
         "source {source_index} would give no sample at all: its share is {share} of an epoch's {samples}; weigh it \
          higher, or set its weight to 0"
     )]
     Unheard {
+        /// Index of the source.
         source_index: usize,
         /// Its share of an epoch, from 0 to 1.
         share: f64,
+        /// Number of samples in an epoch.
         samples: usize,
     },
     /// The temperature is not positive and finite.
     #[error("the temperature is {temperature}; set it to 1 for sizes as they are, higher for more even shares")]
-    Temperature { temperature: f64 },
+    Temperature {
+        /// Value given.
+        temperature: f64,
+    },
 }
 
 impl Mixture {

@@ -70,14 +70,19 @@ impl EnglishNormalizer {
 
 /// Error of a spelling map that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum NormalizerError {
     /// The file cannot be read.
     #[error("the spelling map {} cannot be read: {source}", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
     /// The file is not a JSON object of strings.
     #[error("the spelling map {} must be one JSON object of strings, as in a Whisper checkpoint: {source}", path.display())]
     Parse {
+        /// The file.
         path: PathBuf,
         /// Error of the parser, with line and column.
         source: serde_json::Error,

@@ -93,17 +93,26 @@ pub struct Transcripts {
 
 /// Reason why a program has no transcripts.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum VerifyError {
     /// A package of it is not installed.
     #[error("not installed: `{python} -m pip install {package}` would bring it")]
-    NotInstalled { python: String, package: String },
+    NotInstalled {
+        /// The interpreter.
+        python: String,
+        /// The missing package.
+        package: String,
+    },
     /// It ended with an error.
     #[error("failed: {0}")]
     Failed(String),
     /// Python cannot be started.
     #[error("`{}` cannot be started ({source}): give the Python that has the programs with --python", python.display())]
-    Python { python: PathBuf, source: std::io::Error },
+    Python {
+        /// The interpreter.
+        python: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// The clips cannot be written for it.
     #[error("the clips cannot be written for it: {0}")]
     Clips(#[from] std::io::Error),

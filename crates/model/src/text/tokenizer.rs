@@ -17,7 +17,6 @@ pub struct TextTokenizer {
 
 /// Reason why a file is not an encoder's tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TextTokenizerError {
     /// The file is not a `tokenizer.json`.
     #[error("not a tokenizer.json: {0}")]
@@ -27,6 +26,7 @@ pub enum TextTokenizerError {
     NoToken {
         /// Role of the token, as tokenizer_config.json names it.
         role: &'static str,
+        /// The token, or its usual names.
         token: String,
     },
 }

@@ -8,15 +8,17 @@ use undertone_store::{HostTensor, StoreError, load_parameters};
 
 /// Reason why a model does not grow into another one.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum GrowthError {
     /// A value that the weights do not allow.
     #[error("`{key}` is {value}, and {own} in the model to grow from: {advice}")]
     Differs {
+        /// Key of the value.
         key: &'static str,
+        /// Value of the new model.
         value: String,
         /// Value of the model that it grows from.
         own: String,
+        /// What to do.
         advice: &'static str,
     },
     /// The configuration does not describe a model.

@@ -25,7 +25,6 @@ pub struct WhisperTokenizer {
 
 /// Reason why text or tokens do not fit a tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TokenizerError {
     /// The file is not a `tokenizer.json`.
     #[error("not a tokenizer.json: {0}")]
@@ -35,16 +34,38 @@ pub enum TokenizerError {
     Training(String),
     /// A special token that Whisper's prompts need is not in the vocabulary.
     #[error("the tokenizer has no `{token}`{hint}")]
-    NoToken { token: String, hint: String },
+    NoToken {
+        /// Missing token.
+        token: String,
+        /// Advice.
+        hint: String,
+    },
     /// The text has a character that the vocabulary cannot encode.
     #[error("the tokenizer cannot spell {character:?} in {text:?}: remove it from the text or use another vocabulary")]
-    Unspellable { character: char, text: String },
+    Unspellable {
+        /// The first such character.
+        character: char,
+        /// The whole text.
+        text: String,
+    },
     /// The text contains a control token.
     #[error("{text:?} contains the control token `{token}`: remove it from the text, it is added where it belongs")]
-    Control { token: String, text: String },
+    Control {
+        /// Control token.
+        token: String,
+        /// The whole text.
+        text: String,
+    },
     /// The text needs more positions than the decoder has.
     #[error("the text needs {tokens} tokens and the decoder has room for {room}: shorten or split {text:?}")]
-    TooLong { tokens: usize, room: usize, text: String },
+    TooLong {
+        /// Number of tokens with prompt and end.
+        tokens: usize,
+        /// Number of the decoder's positions.
+        room: usize,
+        /// The whole text.
+        text: String,
+    },
 }
 
 /// Number of times, from 0 s to 30 s in steps of 20 ms.

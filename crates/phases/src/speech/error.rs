@@ -14,7 +14,6 @@ use undertone_transcribe::TranscribeError;
 
 /// Reason why a sample or a dataset is unusable.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum SpeechError {
     /// The recordings cannot be used.
     #[error(transparent)]
@@ -38,7 +37,9 @@ pub enum SpeechError {
     Stage {
         /// Index of the stage, from 0.
         stage: usize,
+        /// Its number of samples.
         samples: usize,
+        /// Number of samples after all stages.
         of: usize,
     },
     /// Recordings for augmentation cannot be used.
@@ -59,7 +60,12 @@ pub enum SpeechError {
     Features(#[from] FeatureError),
     /// A text does not fit the vocabulary or the decoder.
     #[error("sample `{name}`: {source}")]
-    Text { name: String, source: TokenizerError },
+    Text {
+        /// Name of the sample.
+        name: String,
+        /// Reason.
+        source: TokenizerError,
+    },
     /// The device of the transcribing model is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -81,12 +87,18 @@ pub enum SpeechError {
     NoText(usize),
     /// The segment times of a recording cannot be used.
     #[error("recording `{name}`: {source}")]
-    Segments { name: String, source: SegmentError },
+    Segments {
+        /// Name of the recording.
+        name: String,
+        /// Reason.
+        source: SegmentError,
+    },
     /// Audio is longer than the model's window and its text has no times.
     #[error(
         "recordings longer than the {window:.2} s that the model reads at once, without times for their text: {listed}; cut them, give segments with start and end, or let the model find out what is said where with data.long_audio=align"
     )]
     TooLong {
+        /// Recordings.
         listed: Listed,
         /// Window of the model, in seconds.
         window: f64,
@@ -96,13 +108,28 @@ pub enum SpeechError {
     Transcribe(#[from] Box<TranscribeError>),
     /// A long recording cannot be read.
     #[error("recording `{name}` cannot be cut: {source}")]
-    Align { name: String, source: SampleError },
+    Align {
+        /// Name of the recording.
+        name: String,
+        /// Reason.
+        source: SampleError,
+    },
     /// The user interrupted the alignment.
     #[error("interrupted: {aligned} of {of} long recordings are aligned, and the same command goes on from there")]
-    Interrupted { aligned: usize, of: usize },
+    Interrupted {
+        /// Number of recordings with a stored alignment.
+        aligned: usize,
+        /// Number of recordings longer than the window.
+        of: usize,
+    },
     /// An option is not supported by the recordings or the model.
     #[error("`data.{key}` is not supported here: {reason}; leave it out")]
-    Option { key: &'static str, reason: String },
+    Option {
+        /// Key of the option.
+        key: &'static str,
+        /// Reason.
+        reason: String,
+    },
 }
 
 /// Number of items affected out of all, and the first of them.

@@ -40,7 +40,6 @@ enum Part {
 
 /// Reason why a search has no result.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum RateSearchError {
     /// A trial failed, for another reason than that training diverged.
     #[error(transparent)]
@@ -60,7 +59,12 @@ pub enum RateSearchError {
     Other(PathBuf),
     /// A trial has no value of the metric.
     #[error("an evaluation has no `{metric}`: it has {found}")]
-    NoMetric { metric: String, found: String },
+    NoMetric {
+        /// Metric that decides.
+        metric: String,
+        /// Metrics that there are.
+        found: String,
+    },
     /// Its records cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
