@@ -161,16 +161,19 @@ effect! {
         /// Probability that a clip is sent by hand.
         pub probability: f32 = 0.5, probability();
         /// Standard deviation of the length of dits and dahs, as a fraction of it.
-        pub mark_jitter: Range = [0.02, 0.08], range(0.0, 0.3);
+        pub mark_jitter: Range = [0.02, 0.08], range(0.0, 0.3) => between;
         /// Standard deviation of the length of gaps, as a fraction of it.
-        pub gap_jitter: Range = [0.02, 0.1], range(0.0, 0.3);
+        pub gap_jitter: Range = [0.02, 0.1], range(0.0, 0.3) => between;
         /// Share of a dit in a dit and its gap: 0.5 is even, more is heavy (every mark is longer by the amount that every
         /// gap is shorter).
-        pub weighting: Range = [0.46, 0.56], range(0.3, 0.7);
+        pub weighting: Range = [0.46, 0.56], range(0.3, 0.7) => between;
         /// Swing of a bug (a semi-automatic key): every dah is longer by this fraction, and the last one of a character by
         /// the fraction again.
-        pub swing: Range = [0.0, 0.1], range(0.0, 0.5);
+        pub swing: Range = [0.0, 0.1], range(0.0, 0.5) => between;
     }
+
+    /// Timing of keying by hand in one clip.
+    pub struct CwHandInfo;
 }
 
 /// Clips that start and end while somebody sends, as pieces of a long recording do: between characters, or in the
@@ -202,10 +205,13 @@ effect! {
         /// Probability that a clip has this effect.
         pub probability: f32 = 0.05, probability();
         /// Error of the pitch at key-down, in hertz, upwards or downwards.
-        pub hz: Range = [5.0, 40.0], range(0.0, 200.0);
+        pub hz: Range = [5.0, 40.0], range(0.0, 200.0) => either_way;
         /// Time constant with which it decays, in milliseconds.
-        pub settle_ms: Range = [10.0, 40.0], range(1.0, 500.0);
+        pub settle_ms: Range = [10.0, 40.0], range(1.0, 500.0) => between;
     }
+
+    /// Chirp in one clip.
+    pub struct CwChirpInfo;
 }
 
 impl Default for CwConfig {

@@ -1,12 +1,13 @@
 //! Parameters of one clip, drawn before the synthesis and returned with the clip.
 
 use super::{
-    CwConfig, CwHabitsInfo, CwIdleSound, CwMuting, CwSource, CwTransmitterInfo, keying::Fist, stream::Stream, text,
+    CwChirpInfo, CwConfig, CwHabitsInfo, CwHandInfo, CwIdleSound, CwMuting, CwSource, CwTransmitterInfo, keying::Fist,
+    stream::Stream, text,
 };
 use crate::radio::{DrawnDrift, DrawnFading, DrawnPath, DrawnReceiver, DrawnRecorder, DrawnStatic, DrawnStation};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use undertone_data::random::{between, chance, either_way, whole};
+use undertone_data::random::{between, chance, whole};
 
 /// Parameters with which a clip was made. An effect that the clip does not have is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -66,28 +67,6 @@ pub struct CwInfo {
     pub carrier_amplitude: f32,
 }
 
-/// Timing of keying by hand in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CwHandInfo {
-    /// Standard deviation of marks, as a fraction.
-    pub mark_jitter: f32,
-    /// Standard deviation of gaps, as a fraction.
-    pub gap_jitter: f32,
-    /// Share of a dit in a dit and its gap.
-    pub weighting: f32,
-    /// Lengthening of dahs, as a fraction.
-    pub swing: f32,
-}
-
-/// Chirp in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CwChirpInfo {
-    /// Pitch at key-down relative to the final pitch, in hertz.
-    pub hz: f32,
-    /// Time constant, in milliseconds.
-    pub settle_ms: f32,
-}
-
 impl CwInfo {
     /// Draws everything but the text: the first effects from `rng` one after the other, each of the others from a
     /// stream of its own that is derived from `draw`.
@@ -103,27 +82,21 @@ impl CwInfo {
             source: (!silent).then_some(source),
             wpm,
             effective_wpm: wpm * ratio,
-            hand: chance(rng, c.hand.probability).then(|| CwHandInfo {
-                mark_jitter: between(rng, c.hand.mark_jitter),
-                gap_jitter: between(rng, c.hand.gap_jitter),
-                weighting: between(rng, c.hand.weighting),
-                swing: between(rng, c.hand.swing),
-            }),
+            hand: c.hand.draw(rng),
             habits: c.habits.draw(draw),
             cut: draw_cut(c.cut.probability, &mut Stream::Cut.of(draw)),
             brief: chance(&mut Stream::Brief.of(draw), c.brief),
             idle: silent.then(|| c.idle.draw(&mut Stream::Idle.of(draw))),
             rise_ms: between(rng, c.rise_ms),
             pitch_hz,
-            drift: DrawnDrift::draw(&c.drift, rng),
-            chirp: chance(rng, c.chirp.probability)
-                .then(|| CwChirpInfo { hz: either_way(rng, c.chirp.hz), settle_ms: between(rng, c.chirp.settle_ms) }),
+            drift: c.drift.draw(rng),
+            chirp: c.chirp.draw(rng),
             transmitter: c.transmitter.draw(draw),
             path: c.path.draw(draw),
-            qsb: if clean { None } else { DrawnFading::draw(&c.qsb, rng) },
-            qrn: if clean { None } else { DrawnStatic::draw(&c.qrn, rng) },
+            qsb: if clean { None } else { c.qsb.draw(rng) },
+            qrn: if clean { None } else { c.qrn.draw(rng) },
             // Without a sender, another station would be the one to copy, and the empty text would be wrong.
-            qrm: if clean || silent { Vec::new() } else { DrawnStation::draw(&c.qrm, pitch_hz, rng) },
+            qrm: if clean || silent { Vec::new() } else { c.qrm.draw(pitch_hz, rng) },
             snr_db: (!clean).then(|| between(rng, c.snr_db)),
             snr_bandwidth_hz: c.snr_bandwidth_hz,
             filter_hz: (!clean && chance(rng, c.filter.probability)).then(|| between(rng, c.filter.width_hz)),

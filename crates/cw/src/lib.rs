@@ -63,10 +63,10 @@ mod task_tests;
 mod tests;
 
 pub use augment::RadioEffect;
-pub use config::{CwChirp, CwConfig, CwCut, CwFarnsworth, CwHand, CwMuting, CwText};
+pub use config::{CwChirp, CwChirpInfo, CwConfig, CwCut, CwFarnsworth, CwHand, CwHandInfo, CwMuting, CwText};
 pub use habits::{CwHabits, CwHabitsInfo};
 pub use idle::{CwIdle, CwIdleSound};
-pub use info::{CwChirpInfo, CwHandInfo, CwInfo};
+pub use info::CwInfo;
 pub use interference::MorseStations;
 pub use narrow::narrowed;
 pub use reader::MorseReader;

@@ -10,10 +10,13 @@ effect! {
         /// Probability that a clip has this effect.
         pub probability: f32 = 0.2, probability();
         /// Steady drift, in hertz per second, upwards or downwards.
-        pub hz_per_s: Range = [0.0, 3.0], range(0.0, 50.0);
+        pub hz_per_s: Range = [0.0, 3.0], range(0.0, 50.0) => either_way;
         /// Random walk on top: standard deviation after one second, in hertz.
-        pub walk_hz: Range = [0.0, 2.0], range(0.0, 50.0);
+        pub walk_hz: Range = [0.0, 2.0], range(0.0, 50.0) => between;
     }
+
+    /// Drift of the frequency in one clip.
+    pub struct DrawnDrift;
 }
 
 effect! {
@@ -34,12 +37,15 @@ effect! {
         /// Probability that a clip has this effect.
         pub probability: f32 = 0.2, probability();
         /// Bursts per second, at random times.
-        pub rate_per_s: Range = [0.3, 5.0], range(0.0, 50.0);
+        pub rate_per_s: Range = [0.3, 5.0], range(0.0, 50.0) => between;
         /// Level at the start of a burst relative to the carrier (root mean square each), in decibels.
-        pub level_db: Range = [-6.0, 12.0], range(-60.0, 40.0);
+        pub level_db: Range = [-6.0, 12.0], range(-60.0, 40.0) => between;
         /// Time constant with which a burst decays, in milliseconds.
-        pub decay_ms: Range = [0.5, 8.0], range(0.1, 50.0);
+        pub decay_ms: Range = [0.5, 8.0], range(0.1, 50.0) => between;
     }
+
+    /// Static in one clip.
+    pub struct DrawnStatic;
 }
 
 effect! {

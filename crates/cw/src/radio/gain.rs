@@ -1,11 +1,8 @@
 //! Effects that follow the level of a signal: gain control and noise gate.
 
-use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
-
 use super::channel::{RATE, amplitude};
 use super::effect;
-use undertone_data::random::{Range, between, chance};
+use undertone_data::random::Range;
 
 effect! {
     /// Automatic gain control (`receiver.agc`): between marks the noise is amplified, and the next mark attenuates it
@@ -14,12 +11,15 @@ effect! {
         /// Probability that a clip has this effect.
         pub probability: f32 = 0.0, probability();
         /// Time constant with which the gain falls, in milliseconds.
-        pub attack_ms: Range = [1.0, 20.0], range(0.1, 1000.0);
+        pub attack_ms: Range = [1.0, 20.0], range(0.1, 1000.0) => between;
         /// Time constant with which the gain rises again, in milliseconds.
-        pub release_ms: Range = [50.0, 2000.0], range(1.0, 10_000.0);
+        pub release_ms: Range = [50.0, 2000.0], range(1.0, 10_000.0) => between;
         /// Maximum gain relative to that of the carrier, in decibels.
-        pub depth_db: Range = [3.0, 40.0], range(0.0, 100.0);
+        pub depth_db: Range = [3.0, 40.0], range(0.0, 100.0) => between;
     }
+
+    /// Gain control in one clip.
+    pub struct DrawnAgc;
 }
 
 effect! {
@@ -28,47 +28,13 @@ effect! {
         /// Probability that a clip has this effect.
         pub probability: f32 = 0.0, probability();
         /// Level below which it closes, relative to the carrier, in decibels.
-        pub threshold_db: Range = [-30.0, -12.0], range(-100.0, 0.0);
+        pub threshold_db: Range = [-30.0, -12.0], range(-100.0, 0.0) => between;
         /// Time for which it stays open after the last sound above the threshold, in milliseconds.
-        pub hold_ms: Range = [5.0, 300.0], range(0.0, 5000.0);
+        pub hold_ms: Range = [5.0, 300.0], range(0.0, 5000.0) => between;
     }
-}
 
-/// Gain control in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct DrawnAgc {
-    /// Attack, in milliseconds.
-    pub attack_ms: f32,
-    /// Release, in milliseconds.
-    pub release_ms: f32,
-    /// Depth, in decibels.
-    pub depth_db: f32,
-}
-
-/// A noise gate in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct DrawnGate {
-    /// Threshold relative to the carrier, in decibels.
-    pub threshold_db: f32,
-    /// Hold time, in milliseconds.
-    pub hold_ms: f32,
-}
-
-impl Agc {
-    pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnAgc> {
-        chance(rng, self.probability).then(|| DrawnAgc {
-            attack_ms: between(rng, self.attack_ms),
-            release_ms: between(rng, self.release_ms),
-            depth_db: between(rng, self.depth_db),
-        })
-    }
-}
-
-impl Gate {
-    pub(super) fn draw(&self, rng: &mut ChaCha8Rng) -> Option<DrawnGate> {
-        chance(rng, self.probability)
-            .then(|| DrawnGate { threshold_db: between(rng, self.threshold_db), hold_ms: between(rng, self.hold_ms) })
-    }
+    /// A noise gate in one clip.
+    pub struct DrawnGate;
 }
 
 /// Returns the coefficient of a first-order filter with this time constant, per sample.

@@ -30,10 +30,13 @@ effect! {
         /// Probability that a clip has this effect.
         pub probability: f32 = 0.0, probability();
         /// Maximum frequency shift of a way, in hertz; the level changes about as often per second.
-        pub hz: Range = [3.0, 20.0], range(0.1, 100.0);
+        pub hz: Range = [3.0, 20.0], range(0.1, 100.0) => between;
         /// Share of the power that is scattered: 0 is a steady signal, 1 has no steady part (Rayleigh fading).
-        pub scattered: Range = [0.2, 0.9], range(0.0, 1.0);
+        pub scattered: Range = [0.2, 0.9], range(0.0, 1.0) => between;
     }
+
+    /// Flutter in one clip.
+    pub struct DrawnFlutter;
 }
 
 effect! {
@@ -48,15 +51,6 @@ effect! {
         /// Level of each relative to the signal, in decibels.
         pub level_db: Range = [-30.0, -6.0], range(-60.0, 0.0);
     }
-}
-
-/// Flutter in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct DrawnFlutter {
-    /// Maximum frequency shift of a way, in hertz.
-    pub hz: f32,
-    /// Share of the power that is scattered.
-    pub scattered: f32,
 }
 
 /// One echo in one clip.
@@ -89,18 +83,14 @@ impl Path {
 
     /// Draws the path of a clip.
     pub fn draw(&self, draw: u64) -> DrawnPath {
-        let (fluttering, echoing) = (&mut Stream::Flutter.of(draw), &mut Stream::Echo.of(draw));
-        let flutter = chance(fluttering, self.flutter.probability).then(|| DrawnFlutter {
-            hz: between(fluttering, self.flutter.hz),
-            scattered: between(fluttering, self.flutter.scattered),
-        });
+        let echoing = &mut Stream::Echo.of(draw);
         let [least, most] = self.echo.echoes;
         let echoes = if chance(echoing, self.echo.probability) { whole(echoing, least..=most) } else { 0 };
         let echoes = (0..echoes).map(|_| {
             let gain = amplitude(between(echoing, self.echo.level_db)) as f32;
             DrawnEcho { delay_ms: between(echoing, self.echo.delay_ms), gain: either_way(echoing, [gain, gain]) }
         });
-        DrawnPath { flutter, echoes: echoes.collect() }
+        DrawnPath { flutter: self.flutter.draw(&mut Stream::Flutter.of(draw)), echoes: echoes.collect() }
     }
 }
 

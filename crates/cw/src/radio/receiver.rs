@@ -9,7 +9,7 @@ use super::{
     Agc, AudioBand, DrawnAgc, DrawnAudioBand, DrawnBand, DrawnFloor, DrawnGate, DrawnHum, Floor, Gate, Hum, SteepBand,
 };
 use undertone_data::bounds::BoundsError;
-use undertone_data::random::{Range, between, chance, either_way};
+use undertone_data::random::Range;
 
 /// Effects of a receiver on everything it receives (`receiver`), in this order. Every effect is off by default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -37,19 +37,13 @@ effect! {
         /// Probability that a clip has this effect.
         pub probability: f32 = 0.0, probability();
         /// Level of the carrier above the clipping point, in decibels.
-        pub drive_db: Range = [-3.0, 20.0], range(-20.0, 60.0);
+        pub drive_db: Range = [-3.0, 20.0], range(-20.0, 60.0) => between;
         /// Constant that is added before clipping, relative to the carrier's amplitude, upwards or downwards.
-        pub offset: Range = [0.0, 0.2], range(0.0, 1.0);
+        pub offset: Range = [0.0, 0.2], range(0.0, 1.0) => either_way;
     }
-}
 
-/// Overload in one clip.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct DrawnOverload {
-    /// Level of the carrier above the clipping point, in decibels.
-    pub drive_db: f32,
-    /// Constant that is added before clipping, relative to the carrier's amplitude.
-    pub offset: f32,
+    /// Overload in one clip.
+    pub struct DrawnOverload;
 }
 
 /// The receiver of one clip.
@@ -88,17 +82,13 @@ impl Receiver {
 
     /// Draws the receiver of a clip whose carrier has this pitch.
     pub fn draw(&self, pitch_hz: f32, draw: u64) -> DrawnReceiver {
-        let overloading = &mut Stream::Overload.of(draw);
         DrawnReceiver {
             band: self.band.draw(pitch_hz, &mut Stream::Band.of(draw)),
             agc: self.agc.draw(&mut Stream::Agc.of(draw)),
             floor: self.floor.draw(&mut Stream::Floor.of(draw)),
             hum: self.hum.draw(&mut Stream::Hum.of(draw)),
             gate: self.gate.draw(&mut Stream::Gate.of(draw)),
-            overload: chance(overloading, self.overload.probability).then(|| DrawnOverload {
-                drive_db: between(overloading, self.overload.drive_db),
-                offset: either_way(overloading, self.overload.offset),
-            }),
+            overload: self.overload.draw(&mut Stream::Overload.of(draw)),
             audio: self.audio.draw(pitch_hz, &mut Stream::Audio.of(draw)),
         }
     }

@@ -4,10 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{self, RATE};
 use super::stream::Stream;
-use super::{
-    DrawnDrift, DrawnFading, DrawnStatic, DrawnStation, Drift, Fading, Filter, Interference, OtherStations, Path,
-    Receiver, ReceiverFilter, Recorder, Static,
-};
+use super::{Drift, Fading, Filter, Interference, OtherStations, Path, Receiver, ReceiverFilter, Recorder, Static};
 use undertone_data::bounds::{BoundsError, probability};
 use undertone_data::random::{between, chance};
 use undertone_data::{fourier, level};
@@ -76,10 +73,10 @@ impl RadioChannel {
         let pitch_hz = carrier_pitch(audio);
         let [mut drifting, mut fading, mut others, mut bursts, mut filtering] =
             [Stream::Drift, Stream::Qsb, Stream::Qrm, Stream::Qrn, Stream::Filter].map(|stream| stream.of(draw));
-        let drift = DrawnDrift::draw(&self.drift, &mut drifting);
-        let qsb = DrawnFading::draw(&self.qsb, &mut fading);
-        let qrm = DrawnStation::draw(&self.qrm, pitch_hz as f32, &mut others);
-        let qrn = DrawnStatic::draw(&self.qrn, &mut bursts);
+        let drift = self.drift.draw(&mut drifting);
+        let qsb = self.qsb.draw(&mut fading);
+        let qrm = self.qrm.draw(pitch_hz as f32, &mut others);
+        let qrn = self.qrn.draw(&mut bursts);
         let filter = chance(&mut filtering, self.filter.probability)
             .then(|| Filter::new(pitch_hz, between(&mut filtering, self.filter.width_hz).into()));
         let path = self.path.draw(draw);
