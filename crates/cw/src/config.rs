@@ -1,8 +1,9 @@
 //! Settings of the synthesiser. A pair of numbers is a range: each sample draws its own value from it, uniformly.
 
 use super::{CwHabits, CwIdle, CwSource, CwTask, CwTransmitter};
-use crate::radio::{Drift, Fading, Interference, Path, Receiver, ReceiverFilter, Recorder, Static, effect};
+use crate::radio::{Drift, Fading, Interference, Path, Receiver, ReceiverFilter, Recorder, Static};
 use serde::{Deserialize, Serialize};
+use undertone_data::effect;
 use undertone_data::random::Range;
 
 /// All settings of the CW synthesiser. The default is a general mix: hand and machine keying at 15 to 30 words per

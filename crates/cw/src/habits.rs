@@ -1,9 +1,9 @@
 //! Habits of a sender beyond the jitter of a hand: lengths of dahs and gaps, a varying speed, hesitations.
 
 use super::{keying::Fist, stream::Stream};
-use crate::radio::effect;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
+use undertone_data::effect;
 use undertone_data::random::{Range, between, chance, whole};
 
 effect! {

@@ -1,12 +1,13 @@
 //! Faults of a transmitter beyond clean keying: a distorted or humming note, backwave while the key is up, and clicks.
 
 use super::stream::Stream;
-use crate::radio::{RATE, channel, effect};
+use crate::radio::{RATE, channel};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 use undertone_data::bounds::BoundsError;
+use undertone_data::effect;
 use undertone_data::random::{Range, between, chance, either_way, pick};
 
 /// Faults of a transmitter (`transmitter`). All are off by default.

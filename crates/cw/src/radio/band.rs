@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::channel::{RATE, amplitude};
-use super::effect;
+use undertone_data::effect;
 use undertone_data::fourier;
 use undertone_data::random::{Range, between, chance, either_way};
 

@@ -1,7 +1,7 @@
 //! Settings of the effects of a radio path. A pair of numbers is a range: each clip draws its own value from it,
 //! uniformly. Keys are the Q-codes of amateur radio: QSB is fading, QRN static, QRM other stations.
 
-use super::effect;
+use undertone_data::effect;
 use undertone_data::random::Range;
 
 effect! {

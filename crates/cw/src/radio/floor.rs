@@ -8,8 +8,9 @@ use rand_distr::StandardNormal;
 use rustfft::num_complex::Complex;
 use serde::Serialize;
 
+use super::DrawnBand;
 use super::channel::{RATE, amplitude};
-use super::{DrawnBand, effect};
+use undertone_data::effect;
 use undertone_data::random::{Range, between, chance, pick};
 use undertone_data::{fourier, level};
 

@@ -1,7 +1,7 @@
 //! Effects that follow the level of a signal: gain control and noise gate.
 
 use super::channel::{RATE, amplitude};
-use super::effect;
+use undertone_data::effect;
 use undertone_data::random::Range;
 
 effect! {

@@ -8,9 +8,9 @@ use rustfft::num_complex::Complex;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{BLOCK, RATE, amplitude};
-use super::effect;
 use super::stream::Stream;
 use undertone_data::bounds::BoundsError;
+use undertone_data::effect;
 use undertone_data::fourier;
 use undertone_data::random::{Range, between, chance, either_way, whole};
 

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::channel::amplitude;
-use super::effect;
 use super::stream::Stream;
 use super::{
     Agc, AudioBand, DrawnAgc, DrawnAudioBand, DrawnBand, DrawnFloor, DrawnGate, DrawnHum, Floor, Gate, Hum, SteepBand,
 };
 use undertone_data::bounds::BoundsError;
+use undertone_data::effect;
 use undertone_data::random::Range;
 
 /// Effects of a receiver on everything it receives (`receiver`), in this order. Every effect is off by default.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{RATE, amplitude};
 use super::codec::{CodecKinds, DrawnCodec};
-use super::effect;
 use super::stream::Stream;
 use undertone_data::bounds::{BoundsError, number};
+use undertone_data::effect;
 use undertone_data::random::{Range, between, chance, pick};
 use undertone_data::{fourier, level};
 

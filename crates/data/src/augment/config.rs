@@ -1,13 +1,14 @@
 //! Settings for the augmentation of training samples. A pair of numbers is a range: each sample draws its own value
 //! from it, uniformly.
 
-use crate::bounds::{self, BoundsError, range};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::AugmentError;
 use super::effect::Effects;
+use crate::bounds::number;
+use crate::effect;
 use crate::random::Range;
 use crate::records::Paths;
 
@@ -33,16 +34,16 @@ pub struct AugmentConfig {
     pub text: TextConfig,
 }
 
-/// Speed perturbation: the clip is resampled, so its length, its tempo and its pitch change together (Ko et al., "Audio
-/// Augmentation for Speech Recognition", Interspeech 2015; Kaldi and torchaudio do the same).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SpeedConfig {
-    /// Probability that a clip is resampled.
-    pub p: f32,
-    /// Range of the factor: above 1 is faster, shorter and higher. It is rounded to hundredths, which keeps the
-    /// resampler's ratio small. A clip that would exceed the model's window is left as it is.
-    pub range: Range,
+effect! {
+    /// Speed perturbation: the clip is resampled, so its length, its tempo and its pitch change together (Ko et al., "Audio
+    /// Augmentation for Speech Recognition", Interspeech 2015; Kaldi and torchaudio do the same).
+    pub struct SpeedConfig at "speed" {
+        /// Probability that a clip is resampled.
+        pub p: f32 = 0.0, number(0.0, 1.0);
+        /// Range of the factor: above 1 is faster, shorter and higher. It is rounded to hundredths, which keeps the
+        /// resampler's ratio small. A clip that would exceed the model's window is left as it is.
+        pub range: Range = [0.9, 1.1], range(0.5, 2.0);
+    }
 }
 
 impl SpeedConfig {
@@ -53,30 +54,30 @@ impl SpeedConfig {
     }
 }
 
-/// Change of level. A clip is raised to full scale at most, so nothing is ever clipped.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct VolumeConfig {
-    /// Probability that the level changes.
-    pub p: f32,
-    /// Range of the change, in decibels.
-    pub db: Range,
+effect! {
+    /// Change of level. A clip is raised to full scale at most, so nothing is ever clipped.
+    pub struct VolumeConfig at "volume" {
+        /// Probability that the level changes.
+        pub p: f32 = 0.0, number(0.0, 1.0);
+        /// Range of the change, in decibels.
+        pub db: Range = [-6.0, 6.0], range(-60.0, 60.0);
+    }
 }
 
-/// Background noise, generated or from recordings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct NoiseConfig {
-    /// Probability that noise is added.
-    pub p: f32,
-    /// Power of the signal over the power of the noise, in decibels. Pauses do not count: the signal's power is the
-    /// mean over the pieces of 20 ms that are at most 30 dB below the loudest one. Noise is not added to silence.
-    pub snr_db: Range,
-    /// Colour of generated noise; `white` if neither this nor `path` is given.
-    pub kind: Option<NoiseColour>,
-    /// Recordings of noise to use instead: an audio file, a folder (subfolders included), or a list of both. A
-    /// recording longer than the clip is cut at a random place; a shorter one is repeated from a random place on.
-    pub path: Option<Paths>,
+effect! {
+    /// Background noise, generated or from recordings.
+    pub struct NoiseConfig at "noise" {
+        /// Probability that noise is added.
+        pub p: f32 = 0.0, number(0.0, 1.0);
+        /// Power of the signal over the power of the noise, in decibels. Pauses do not count: the signal's power is the
+        /// mean over the pieces of 20 ms that are at most 30 dB below the loudest one. Noise is not added to silence.
+        pub snr_db: Range = [5.0, 30.0], range(-40.0, 100.0);
+        /// Colour of generated noise; `white` if neither this nor `path` is given.
+        pub kind: Option<NoiseColour> = None;
+        /// Recordings of noise to use instead: an audio file, a folder (subfolders included), or a list of both. A
+        /// recording longer than the clip is cut at a random place; a shorter one is repeated from a random place on.
+        pub path: Option<Paths> = None;
+    }
 }
 
 /// Slope of the noise power over frequency.
@@ -92,43 +93,43 @@ pub enum NoiseColour {
     Brown,
 }
 
-/// Reverberation. The clip keeps its length and its energy, and the direct sound keeps its position in time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReverbConfig {
-    /// Probability that a clip is reverberated.
-    pub p: f32,
-    /// Impulse responses of rooms: an audio file, a folder (subfolders included), or a list of both. Without any, rooms
-    /// are generated: after the direct sound comes Gaussian noise that decays exponentially (Polack's model of late
-    /// reverberation, 1988), with the parameters `rt60_s` and `direct_db`.
-    pub path: Option<Paths>,
-    /// Time in which the echo of a generated room decays by 60 dB, in seconds.
-    pub rt60_s: Range,
-    /// Energy of the direct sound over that of the echo in a generated room, in decibels.
-    pub direct_db: Range,
+effect! {
+    /// Reverberation. The clip keeps its length and its energy, and the direct sound keeps its position in time.
+    pub struct ReverbConfig at "reverb" {
+        /// Probability that a clip is reverberated.
+        pub p: f32 = 0.0, number(0.0, 1.0);
+        /// Impulse responses of rooms: an audio file, a folder (subfolders included), or a list of both. Without any, rooms
+        /// are generated: after the direct sound comes Gaussian noise that decays exponentially (Polack's model of late
+        /// reverberation, 1988), with the parameters `rt60_s` and `direct_db`.
+        pub path: Option<Paths> = None;
+        /// Time in which the echo of a generated room decays by 60 dB, in seconds.
+        pub rt60_s: Range = [0.2, 0.6], range(0.05, 5.0);
+        /// Energy of the direct sound over that of the echo in a generated room, in decibels.
+        pub direct_db: Range = [0.0, 12.0], range(-20.0, 60.0);
+    }
 }
 
-/// SpecAugment without time warping (Park et al., Interspeech 2019): stripes of the log-mel features are set to the
-/// mean of the clip's features. The defaults are the paper's policy LD, and its bound `time_share` from policy SM.
-///
-/// The paper normalises its features to mean zero and masks with zero, which is the mean. Whisper's features do not
-/// have mean zero: 0 is a level above most of a quiet clip, and masking with it would add an audible signal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SpecAugmentConfig {
-    /// Probability that a clip is masked.
-    pub p: f32,
-    /// Number of stripes across time; they may overlap.
-    pub time_masks: usize,
-    /// Maximum width of a stripe across time, in frames of 10 ms. Widths are drawn uniformly from 0 on.
-    pub time_width: usize,
-    /// Maximum width of a stripe across time as a share of the clip without its padding; the smaller of both bounds
-    /// applies.
-    pub time_share: f32,
-    /// Number of stripes across frequency; they may overlap.
-    pub freq_masks: usize,
-    /// Maximum width of a stripe across frequency, in mel bins. Widths are drawn uniformly from 0 on.
-    pub freq_width: usize,
+effect! {
+    /// SpecAugment without time warping (Park et al., Interspeech 2019): stripes of the log-mel features are set to the
+    /// mean of the clip's features. The defaults are the paper's policy LD, and its bound `time_share` from policy SM.
+    ///
+    /// The paper normalises its features to mean zero and masks with zero, which is the mean. Whisper's features do not
+    /// have mean zero: 0 is a level above most of a quiet clip, and masking with it would add an audible signal.
+    pub struct SpecAugmentConfig at "spec_augment" {
+        /// Probability that a clip is masked.
+        pub p: f32 = 0.0, number(0.0, 1.0);
+        /// Number of stripes across time; they may overlap.
+        pub time_masks: usize = 2, whole(0, 100);
+        /// Maximum width of a stripe across time, in frames of 10 ms. Widths are drawn uniformly from 0 on.
+        pub time_width: usize = 100, whole(1, 3000);
+        /// Maximum width of a stripe across time as a share of the clip without its padding; the smaller of both bounds
+        /// applies.
+        pub time_share: f32 = 0.2, number(0.0, 1.0);
+        /// Number of stripes across frequency; they may overlap.
+        pub freq_masks: usize = 2, whole(0, 100);
+        /// Maximum width of a stripe across frequency, in mel bins. Widths are drawn uniformly from 0 on.
+        pub freq_width: usize = 27, whole(1, 128);
+    }
 }
 
 /// Changes of the transcript, for a model that is to write with and without capitals and punctuation.
@@ -142,36 +143,6 @@ pub struct TextConfig {
     pub strip_punctuation: f32,
 }
 
-impl Default for SpeedConfig {
-    fn default() -> Self {
-        Self { p: 0.0, range: [0.9, 1.1] }
-    }
-}
-
-impl Default for VolumeConfig {
-    fn default() -> Self {
-        Self { p: 0.0, db: [-6.0, 6.0] }
-    }
-}
-
-impl Default for NoiseConfig {
-    fn default() -> Self {
-        Self { p: 0.0, snr_db: [5.0, 30.0], kind: None, path: None }
-    }
-}
-
-impl Default for ReverbConfig {
-    fn default() -> Self {
-        Self { p: 0.0, path: None, rt60_s: [0.2, 0.6], direct_db: [0.0, 12.0] }
-    }
-}
-
-impl Default for SpecAugmentConfig {
-    fn default() -> Self {
-        Self { p: 0.0, time_masks: 2, time_width: 100, time_share: 0.2, freq_masks: 2, freq_width: 27 }
-    }
-}
-
 impl AugmentConfig {
     /// Checks everything that can be checked without the files.
     ///
@@ -179,20 +150,15 @@ impl AugmentConfig {
     /// Returns an error that names the invalid key.
     pub fn validate(&self) -> Result<(), AugmentError> {
         let Self { speed, reverb, noise, effects, volume, spec_augment: spec, text } = self;
-        share("speed.p", speed.p)?;
-        range("speed.range", speed.range, 0.5, 2.0)?;
-        share("volume.p", volume.p)?;
-        range("volume.db", volume.db, -60.0, 60.0)?;
-        share("noise.p", noise.p)?;
-        range("noise.snr_db", noise.snr_db, -40.0, 100.0)?;
+        speed.validate()?;
+        volume.validate()?;
+        noise.validate()?;
         paths("noise.path", noise.path.as_ref())?;
         if noise.kind.is_some() && noise.path.is_some() {
             return Err(AugmentError::KindAndPath);
         }
-        share("reverb.p", reverb.p)?;
+        reverb.validate()?;
         paths("reverb.path", reverb.path.as_ref())?;
-        range("reverb.rt60_s", reverb.rt60_s, 0.05, 5.0)?;
-        range("reverb.direct_db", reverb.direct_db, -20.0, 60.0)?;
         let usual = ReverbConfig::default();
         let made = [("rt60_s", reverb.rt60_s != usual.rt60_s), ("direct_db", reverb.direct_db != usual.direct_db)];
         if let Some((key, _)) = made.iter().find(|(_, given)| *given && reverb.path.is_some()) {
@@ -200,8 +166,11 @@ impl AugmentConfig {
         }
         effects.open()?;
         spec.validate()?;
-        share("text.lowercase", text.lowercase)?;
-        Ok(share("text.strip_punctuation", text.strip_punctuation)?)
+        if spec.p > 0.0 && spec.time_masks + spec.freq_masks == 0 {
+            return Err(AugmentError::NoMasks);
+        }
+        number("text.lowercase", text.lowercase, 0.0, 1.0)?;
+        Ok(number("text.strip_punctuation", text.strip_punctuation, 0.0, 1.0)?)
     }
 
     /// Returns the keys that have no effect because the probability of their effect is 0, like `noise.path`.
@@ -219,29 +188,6 @@ impl AugmentConfig {
         [self.speed.p, self.reverb.p, self.noise.p, self.volume.p].iter().any(|p| *p > 0.0)
             || self.effects.open().is_ok_and(|effects| !effects.is_empty())
     }
-}
-
-impl SpecAugmentConfig {
-    fn validate(&self) -> Result<(), AugmentError> {
-        share("spec_augment.p", self.p)?;
-        share("spec_augment.time_share", self.time_share)?;
-        count("spec_augment.time_masks", self.time_masks, 0, 100)?;
-        count("spec_augment.time_width", self.time_width, 1, 3000)?;
-        count("spec_augment.freq_masks", self.freq_masks, 0, 100)?;
-        count("spec_augment.freq_width", self.freq_width, 1, 128)?;
-        if self.p > 0.0 && self.time_masks + self.freq_masks == 0 {
-            return Err(AugmentError::NoMasks);
-        }
-        Ok(())
-    }
-}
-
-fn share(key: &'static str, value: f32) -> Result<(), BoundsError> {
-    bounds::number(key, value, 0.0, 1.0)
-}
-
-fn count(key: &'static str, value: usize, least: u16, most: u16) -> Result<(), BoundsError> {
-    bounds::number(key, value as f32, least.into(), most.into())
 }
 
 fn paths(key: &'static str, paths: Option<&Paths>) -> Result<(), AugmentError> {
