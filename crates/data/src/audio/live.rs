@@ -161,27 +161,8 @@ fn whole(bytes: impl Read) -> Result<Vec<f32>, AudioError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{float_wav, wav};
     use proptest::prelude::*;
-
-    fn wav(channels: u16, rate: u32, bits: u16, samples: &[i16]) -> Vec<u8> {
-        let mut bytes = Cursor::new(Vec::new());
-        let sample_format = hound::SampleFormat::Int;
-        let spec = hound::WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format };
-        let mut writer = hound::WavWriter::new(&mut bytes, spec).expect("a writer");
-        samples.iter().for_each(|sample| writer.write_sample(*sample).expect("written"));
-        writer.finalize().expect("whole");
-        bytes.into_inner()
-    }
-
-    fn float_wav(rate: u32, samples: &[f32]) -> Vec<u8> {
-        let mut bytes = Cursor::new(Vec::new());
-        let sample_format = hound::SampleFormat::Float;
-        let spec = hound::WavSpec { channels: 1, sample_rate: rate, bits_per_sample: 32, sample_format };
-        let mut writer = hound::WavWriter::new(&mut bytes, spec).expect("a writer");
-        samples.iter().for_each(|sample| writer.write_sample(*sample).expect("written"));
-        writer.finalize().expect("whole");
-        bytes.into_inner()
-    }
 
     /// Returns all samples of a stream, in blocks of `most`.
     fn heard(bytes: impl Read, rate: Option<u32>, most: usize) -> Result<Vec<f32>, AudioError> {
@@ -340,7 +321,7 @@ mod tests {
     fn floats_beyond_full_scale_are_what_they_are_as_files() {
         let tone = |size: f32| -> Vec<f32> { (0..40_000).map(|n| size * (n as f32 * 0.2).sin()).collect() };
         for (rate, size) in [(16_000, 0.5), (16_000, 2.0), (44_100, 2.0), (16_000, 20_000.0), (44_100, 32_000.0)] {
-            let bytes = float_wav(rate, &tone(size));
+            let bytes = float_wav(1, rate, &tone(size));
             let file = as_file(&bytes).expect("audio");
             assert_eq!(heard(Slow(&bytes), None, 900).expect("audio"), file, "{size}");
             let loudest = file.iter().fold(0.0_f32, |most, sample| most.max(sample.abs()));
@@ -350,7 +331,7 @@ mod tests {
         for value in [f32::NAN, f32::INFINITY] {
             let mut samples = tone(0.5);
             samples[16_000] = value;
-            let bytes = float_wav(16_000, &samples);
+            let bytes = float_wav(1, 16_000, &samples);
             for read in [heard(bytes.as_slice(), None, 900), as_file(&bytes)] {
                 assert!(matches!(read, Err(AudioError::NotFinite { at, .. }) if at == 1.0), "{value}");
             }

@@ -58,8 +58,8 @@ pub fn load_segment(path: &Path, start: Option<f64>, end: Option<f64>) -> Result
     Stored::file(path).load(start, end)
 }
 
-/// Returns audio at 16 kHz as a WAV file of one channel and 16 bits, like [`write_wav`]. Samples that are no numbers
-/// become silence.
+/// Returns audio at 16 kHz as a WAV file of one channel and 16 bits; values outside `[-1, 1]` are clipped. Samples that are
+/// no numbers become silence.
 pub fn wav_bytes(samples: &[f32]) -> Vec<u8> {
     let length = u32::try_from(2 * samples.len()).unwrap_or(u32::MAX);
     let mut wav = Vec::with_capacity(44 + 2 * samples.len());
@@ -83,30 +83,16 @@ fn quantised(sample: f32) -> i16 {
     (sample.clamp(-1.0, 1.0) * f32::from(i16::MAX)).round() as i16
 }
 
-/// Writes 16 kHz mono samples as a 16-bit WAV; values outside `[-1, 1]` are clipped.
+/// Writes the WAV file that [`wav_bytes`] makes of 16 kHz mono samples.
 ///
 /// The write is atomic. Fails on NaN or infinity, and if the file cannot be written.
 pub fn write_wav(path: &Path, samples: &[f32]) -> Result<(), AudioError> {
     if let Some(at) = samples.iter().position(|sample| !sample.is_finite()) {
         return Err(AudioError::NotFinite { path: path.into(), at: at as f64 / f64::from(SAMPLE_RATE) });
     }
-    let spec = hound::WavSpec {
-        channels: 1,
-        sample_rate: SAMPLE_RATE,
-        bits_per_sample: 16,
-        sample_format: hound::SampleFormat::Int,
-    };
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
-    let write = || -> Result<(), hound::Error> {
-        let mut writer = hound::WavWriter::create(&partial, spec)?;
-        for sample in samples {
-            writer.write_sample(quantised(*sample))?;
-        }
-        writer.finalize()?;
-        Ok(std::fs::rename(&partial, path)?)
-    };
-    write().map_err(|source| {
+    std::fs::write(&partial, wav_bytes(samples)).and_then(|()| std::fs::rename(&partial, path)).map_err(|source| {
         // Best effort: the first error is more useful than a second one about the leftover file.
         let _ = std::fs::remove_file(&partial);
         AudioError::Write { path: path.into(), reason: source.to_string() }

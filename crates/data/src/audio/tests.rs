@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
-use crate::testing::{fixture, worst};
+use crate::testing::{self, fixture, worst};
 
 fn sine(hz: f64, rate: u32, seconds: f64) -> Vec<f32> {
     let n = (seconds * f64::from(rate)).round() as usize;
@@ -17,11 +17,7 @@ fn sine(hz: f64, rate: u32, seconds: f64) -> Vec<f32> {
 /// A float WAV with the given interleaved samples.
 fn float_wav(dir: &TempDir, name: &str, rate: u32, channels: u16, samples: &[f32]) -> PathBuf {
     let path = dir.path().join(name);
-    let spec =
-        hound::WavSpec { channels, sample_rate: rate, bits_per_sample: 32, sample_format: hound::SampleFormat::Float };
-    let mut writer = hound::WavWriter::create(&path, spec).unwrap();
-    samples.iter().for_each(|&sample| writer.write_sample(sample).unwrap());
-    writer.finalize().unwrap();
+    std::fs::write(&path, testing::float_wav(channels, rate, samples)).unwrap();
     path
 }
 
@@ -116,18 +112,9 @@ fn integer_depths_agree() {
     let audio = sine(440.0, SAMPLE_RATE, 0.1);
     for bits in [8, 16, 24, 32] {
         let path = dir.path().join("a.wav");
-        let spec = hound::WavSpec {
-            channels: 1,
-            sample_rate: SAMPLE_RATE,
-            bits_per_sample: bits,
-            sample_format: hound::SampleFormat::Int,
-        };
-        let mut writer = hound::WavWriter::create(&path, spec).unwrap();
         let scale = 2f64.powi(i32::from(bits) - 1);
-        for sample in &audio {
-            writer.write_sample((f64::from(*sample) * scale).round() as i32).unwrap();
-        }
-        writer.finalize().unwrap();
+        let whole: Vec<i32> = audio.iter().map(|sample| (f64::from(*sample) * scale).round() as i32).collect();
+        std::fs::write(&path, testing::wav(1, SAMPLE_RATE, bits, &whole)).unwrap();
         let step = (1.0 / scale) as f32;
         assert!(worst(&load(&path).unwrap(), &audio) <= 0.51 * step + 1e-6, "{bits} bits");
     }
@@ -278,7 +265,9 @@ fn writing_and_loading_is_the_identity_to_16_bits() {
     let path = dir.path().join("a.wav");
     let mut audio = sine(440.0, SAMPLE_RATE, 0.1);
     write_wav(&path, &audio).unwrap();
-    assert_eq!(std::fs::read(&path).unwrap(), wav_bytes(&audio), "in memory as in a file");
+    let whole: Vec<i16> = audio.iter().map(|sample| quantised(*sample)).collect();
+    let expected = testing::wav(1, SAMPLE_RATE, 16, &whole);
+    assert!(std::fs::read(&path).unwrap() == expected && wav_bytes(&audio) == expected, "as another library writes it");
     assert!(worst(&load(&path).unwrap(), &audio) < 1.0 / 30_000.0);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 

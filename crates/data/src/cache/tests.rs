@@ -124,15 +124,8 @@ fn other_audio_loses_at_most_a_sixteen_thousandth_of_its_peak() {
 fn a_sixteen_bit_recording_is_kept_exactly() {
     let dir = tempfile::tempdir().unwrap();
     let wav = dir.path().join("clip.wav");
-    let spec = hound::WavSpec {
-        channels: 1,
-        sample_rate: 16_000,
-        bits_per_sample: 16,
-        sample_format: hound::SampleFormat::Int,
-    };
-    let mut writer = hound::WavWriter::create(&wav, spec).unwrap();
-    (i16::MIN..=i16::MAX).for_each(|sample| writer.write_sample(sample).unwrap());
-    writer.finalize().unwrap();
+    let samples: Vec<i16> = (i16::MIN..=i16::MAX).collect();
+    fs::write(&wav, crate::testing::wav(1, 16_000, 16, &samples)).unwrap();
 
     let clip = audio::load(&wav).unwrap();
     assert_eq!(clip.len(), 1 << 16);
