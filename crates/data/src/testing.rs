@@ -3,6 +3,36 @@
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
+use crate::records::{Paths, RecordsConfig};
+
+/// A temporary folder of a test, and configurations of files in it.
+pub struct Folder(pub TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a file, and its folder if there is none.
+    pub fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> RecordsConfig {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        at(path)
+    }
+}
+
+/// The configuration of records at a path.
+pub fn at(path: impl Into<Paths>) -> RecordsConfig {
+    RecordsConfig { path: path.into(), ..Default::default() }
+}
+
 /// Path of a fixture.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)

@@ -2,38 +2,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tempfile::TempDir;
 use undertone_testing::shared;
 
 use super::*;
 use crate::audio::{load, load_segment, write_wav};
 use crate::cut::TimedText;
-use crate::loader::Order;
-use crate::records::{Column, Format, PartConfig, Paths, RecordsConfig, Share};
+use crate::records::{Column, Format, PartConfig, RecordsConfig, Share};
+use crate::testing::{Folder, at};
 
 mod folders;
 mod times;
 mod transcripts;
 
-/// A temporary folder of a test.
-struct Folder(TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> RecordsConfig {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, bytes).unwrap();
-        at(path)
-    }
-
     /// Writes a WAV of this many seconds at a level that distinguishes it from others.
     fn wav(&self, name: &str, seconds: f64, level: f32) {
         let path = self.path(name);
@@ -53,10 +34,6 @@ impl Folder {
         let error = self.error(&self.file(name, text));
         assert!(error.starts_with(name) && error.contains(part), "{error}");
     }
-}
-
-fn at(path: impl Into<Paths>) -> RecordsConfig {
-    RecordsConfig { path: path.into(), ..Default::default() }
 }
 
 fn columns<const N: usize>(pairs: [(&str, Column); N]) -> BTreeMap<String, Column> {
@@ -274,23 +251,6 @@ fn segments_are_parsed_and_checked() {
 }
 
 #[test]
-fn limits_and_parts_are_those_of_records() {
-    let folder = two_files();
-    let lines: String =
-        (0..50).map(|n| format!("{{\"audio\": \"a.wav\", \"text\": \"{n}\", \"by\": {}}}\n", n / 5)).collect();
-    let config = folder.file("m.jsonl", lines);
-    assert_eq!(texts(&Clips::open(&RecordsConfig { limit: Some(3), ..config.clone() }).unwrap()), ["0", "1", "2"]);
-    let cut = |from, to| {
-        let part = Some(PartConfig { from, to, by: Some("by".into()) });
-        let clips = Clips::open(&RecordsConfig { part, ..config.clone() }).unwrap();
-        texts(&clips).iter().map(|text| text.parse::<u32>().unwrap()).collect::<Vec<_>>()
-    };
-    let (train, valid) = (cut(0.0, 0.7), cut(0.7, 1.0));
-    assert_eq!(train.len() + valid.len(), 50);
-    assert!(train.iter().all(|n| valid.iter().all(|m| n / 5 != m / 5)));
-}
-
-#[test]
 fn shares_of_a_list_have_no_recording_in_common() {
     let folder = Folder::new();
     for name in 0..30 {
@@ -303,6 +263,7 @@ fn shares_of_a_list_have_no_recording_in_common() {
         })
         .collect();
     let config = folder.file("m.jsonl", lines.replace("\"start\": ", "\"start\": 0.0"));
+    assert_eq!(texts(&Clips::open(&RecordsConfig { limit: Some(3), ..config.clone() }).unwrap()), ["0", "1", "2"]);
     let cut = |config: &RecordsConfig, from, to| {
         let clips =
             Clips::open(&RecordsConfig { share: Some(Share { from, to, by: None }), ..config.clone() }).unwrap();
@@ -402,15 +363,6 @@ fn problems_are_found_in_headers() {
         let list = folder.file("s.jsonl", format!("{{\"audio\": \"b.wav\", \"segments\": [{segment}]}}"));
         assert_eq!(Clips::open(&list).unwrap().problems().len(), problems, "{start} {end}");
     }
-}
-
-#[test]
-fn a_block_shuffle_of_clips_has_each_once() {
-    let clips = Clips::open(&at(vec![fixture("speech.parquet"), fixture("speech.parquet")])).unwrap();
-    let order = BlockShuffle::new(clips.blocks().unwrap(), 2, 1).epoch(0);
-    let mut sorted = order.clone();
-    sorted.sort_unstable();
-    assert_eq!(sorted, (0..12).collect::<Vec<_>>());
 }
 
 #[test]

@@ -2,39 +2,15 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use tempfile::TempDir;
 use undertone_testing::shared;
 
 use super::*;
+use crate::testing::{Folder, at};
 
 mod answers;
 mod labels;
 mod selection;
 mod tables;
-
-/// A temporary folder of a test, and configurations of files in it.
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> RecordsConfig {
-        let path = self.0.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, bytes).unwrap();
-        at(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-}
-
-fn at(path: impl Into<Paths>) -> RecordsConfig {
-    RecordsConfig { path: path.into(), ..Default::default() }
-}
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/records/fixtures").join(name)

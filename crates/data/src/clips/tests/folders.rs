@@ -141,6 +141,8 @@ fn audio_in_parquet_is_read_by_row() {
     );
     let problems: Vec<_> = clips.problems().iter().map(|problem| problem.index).collect();
     assert_eq!(problems, [4]);
+    let twice = Clips::open(&at(vec![fixture("speech.parquet"); 2])).unwrap();
+    assert_eq!(twice.blocks(), Some([0..3, 3..6, 6..9, 9..12].as_slice()));
     let some =
         RecordsConfig { part: Some(PartConfig { from: 0.0, to: 0.5, by: None }), ..at(fixture("speech.parquet")) };
     let some = Clips::open(&some).unwrap();
