@@ -75,6 +75,8 @@ mod tests {
         let refused = |settings| config(settings).expect_err("refused").to_string();
         assert!(refused(r#"{"p": 1, "qrm": {"wpm": [0, 1]}}"#).starts_with("augment.cw.qrm.wpm is [0, 1]"));
         assert!(refused(r#"{"qrn": {"probability": 2}}"#).starts_with("augment.cw.qrn.probability is 2"));
+        assert!(refused(r#"{"qsb": {"depth_db": [5, 1]}}"#).starts_with("augment.cw.qsb.depth_db is [5, 1]"));
+        assert!(refused(r#"{"p": 2}"#).starts_with("augment.cw.p is 2"));
         assert!(refused(r#"{"qrs": {}}"#).starts_with("`cw.qrs`: there is no such key"));
     }
 }

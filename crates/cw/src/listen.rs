@@ -238,22 +238,15 @@ fn gap_of(envelope: &Envelope, keying: &Keying, hops: Range<usize>, whole: usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CwConfig, CwHand, CwSynth, CwText, tests::plain};
+    use super::super::tests::{fixed, plain};
+    use super::super::{CwConfig, CwHand, CwSynth};
     use super::*;
     use proptest::prelude::*;
     use std::f64::consts::TAU;
 
     fn sent(text: &str, wpm: f32, pitch_hz: f32, snr_db: f32) -> super::super::CwSample {
-        let config = CwConfig {
-            text: CwText { fixed: vec![text.into()], ..CwText::default() },
-            duration_s: [1.0, 120.0],
-            wpm: [wpm, wpm],
-            pitch_hz: [pitch_hz, pitch_hz],
-            snr_db: [snr_db, snr_db],
-            clean: 0.0,
-            ..plain()
-        };
-        let mut clip = CwSynth::new(config, 1).expect("a synthesiser").sample(0);
+        let config = CwConfig { wpm: [wpm; 2], pitch_hz: [pitch_hz; 2], snr_db: [snr_db; 2], clean: 0.0, ..plain() };
+        let mut clip = CwSynth::new(fixed(config, text, 120.0), 1).expect("a synthesiser").sample(0);
         let end = clip.marks.last().map_or(0.0, |mark| mark.end) + 0.3;
         clip.audio.truncate((end * 16_000.0) as usize);
         clip
@@ -337,8 +330,7 @@ mod tests {
                 weighting: [weighting; 2],
                 swing: [0.0; 2],
             };
-            let text = CwText { fixed: vec![LONG.into()], ..CwText::default() };
-            let config = CwConfig { text, hand, duration_s: [1.0, 120.0], wpm: [20.0; 2], ..plain() };
+            let config = fixed(CwConfig { hand, wpm: [20.0; 2], ..plain() }, LONG, 120.0);
             let clip = CwSynth::new(config, 1).expect("a synthesiser").sample(0);
             let found = keyed_tone(&clip.audio).expect("a tone");
             assert!((found.wpm - 20.0).abs() < 1.0, "{weighting}: {found:?}");

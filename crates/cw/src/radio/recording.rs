@@ -275,13 +275,4 @@ mod tests {
         assert!(!off().transmit(None, &mut audio, 5));
         assert_eq!(audio, clean);
     }
-
-    #[test]
-    fn refusals_name_the_key() {
-        let channel = RadioChannel { p: 2.0, ..off() };
-        assert!(channel.validate().unwrap_err().to_string().starts_with("p is 2"));
-        let mut channel = off();
-        channel.qsb.depth_db = [5.0, 1.0];
-        assert!(channel.validate().unwrap_err().to_string().starts_with("qsb.depth_db is [5, 1]"));
-    }
 }
