@@ -73,7 +73,7 @@ pub use reader::MorseReader;
 pub use skimmer::{Station, stations};
 pub use source::CwSource;
 pub use synth::{CwMark, CwSample, CwSynth, SAMPLE_RATE};
-pub use task::{CwTask, UnknownTask};
+pub use task::CwTask;
 pub use timing::{ELEMENT_CLASSES, timing};
 pub use transmitter::{CwBackwave, CwClicks, CwDistortion, CwRipple, CwTransmitter, CwTransmitterInfo};
 pub use utterances::{MorseSource, register};

@@ -5,7 +5,7 @@
 
 use super::CwSource;
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 /// Label of a clip.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -28,11 +28,6 @@ pub enum CwTask {
 }
 
 impl CwTask {
-    /// Returns every task.
-    pub fn all() -> [Self; 5] {
-        [Self::Copy, Self::Callsigns, Self::Log, Self::Expand, Self::Traffic]
-    }
-
     /// Returns the name, as in a configuration.
     pub fn name(self) -> &'static str {
         match self {
@@ -72,20 +67,4 @@ impl fmt::Display for CwTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-impl FromStr for CwTask {
-    type Err = UnknownTask;
-
-    fn from_str(name: &str) -> Result<Self, UnknownTask> {
-        Self::all().into_iter().find(|task| task.name() == name).ok_or_else(|| UnknownTask { name: name.to_owned() })
-    }
-}
-
-/// Error of a name that belongs to no task.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no task `{name}`: the tasks are copy, callsigns, log, expand and traffic")]
-pub struct UnknownTask {
-    /// Value given.
-    pub name: String,
 }

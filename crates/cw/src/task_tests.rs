@@ -10,6 +10,8 @@ use rayon::prelude::*;
 use regex::Regex;
 use std::collections::HashSet;
 
+const TASKS: [CwTask; 5] = [CwTask::Copy, CwTask::Callsigns, CwTask::Log, CwTask::Expand, CwTask::Traffic];
+
 const SOURCES: [&str; 7] = ["callsigns", "qso", "cqww", "arrl_dx", "cqwpx", "field_day", "sweepstakes"];
 
 fn text(weights: &[&str]) -> CwText {
@@ -89,7 +91,7 @@ fn copy_draws_what_it_always_drew() {
 #[test]
 fn every_task_keeps_to_alphabet_length_and_clip() {
     let alphabet: HashSet<char> = morse::alphabet().collect();
-    for task in CwTask::all().into_iter().skip(1) {
+    for task in TASKS.into_iter().skip(1) {
         for clip in all_clips(task) {
             let said = format!("{task}: {} -> {}", clip.sent, clip.text);
             assert!(!clip.text.is_empty() && clip.text.len() <= 100, "{said}");
@@ -223,7 +225,7 @@ fn a_clip_depends_on_seed_and_index_alone() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
     let bits =
         |clip: CwSample| (clip.audio.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), clip.text, clip.sent, clip.info);
-    for config in CwTask::all().map(config).into_iter().chain([CwConfig::default()]) {
+    for config in TASKS.map(config).into_iter().chain([CwConfig::default()]) {
         let [synth, again, other] = [11, 11, 12].map(|seed| CwSynth::new(config.clone(), seed).unwrap());
         let in_order: Vec<_> = (0..32).map(|index| bits(synth.sample(index))).collect();
         let mut backwards: Vec<_> =
@@ -238,7 +240,7 @@ fn a_clip_depends_on_seed_and_index_alone() {
 #[test]
 fn nobody_sends_in_a_noise_only_clip() {
     let qrm = Interference { probability: 1.0, ..Interference::default() };
-    for task in CwTask::all() {
+    for task in TASKS {
         let clip = clips(CwConfig { noise_only: 1.0, qrm: qrm.clone(), ..config(task) }, 1, 1).next().unwrap();
         assert!(clip.text.is_empty() && clip.sent.is_empty() && clip.marks.is_empty());
         assert!(clip.info.source.is_none() && clip.info.qrm.is_empty());
@@ -266,7 +268,7 @@ fn what_means_nothing_to_a_task_is_refused() {
 
 #[test]
 fn a_clip_too_short_for_any_message_is_refused() {
-    for task in CwTask::all().into_iter().skip(1) {
+    for task in TASKS.into_iter().skip(1) {
         let said = CwConfig { duration_s: [1.2, 1.5], ..config(task) }.validate().unwrap_err().to_string();
         assert!(said.starts_with(&format!("the shortest message of the task `{task}`")), "{said}");
     }
@@ -277,14 +279,11 @@ fn a_clip_too_short_for_any_message_is_refused() {
 
 #[test]
 fn a_task_has_one_name() {
-    for task in CwTask::all() {
-        assert_eq!(task.to_string().parse(), Ok(task));
-        assert_eq!(serde_json::to_string(&task).unwrap(), format!("\"{task}\""));
+    for task in TASKS {
+        let name = format!("\"{task}\"");
+        assert_eq!(serde_json::from_str::<CwTask>(&name).unwrap(), task);
+        assert_eq!(serde_json::to_string(&task).unwrap(), name);
     }
-    assert_eq!(
-        "cw".parse::<CwTask>().unwrap_err().to_string(),
-        "there is no task `cw`: the tasks are copy, callsigns, log, expand and traffic"
-    );
     assert_eq!(CwTask::default(), CwTask::Copy);
 }
 
@@ -293,7 +292,7 @@ proptest! {
 
     #[test]
     fn any_accepted_config_sends_whole_messages(any in any_config(), task in 1usize..5, longest in 8.0..20.0f32, seed: u64) {
-        let task = CwTask::all()[task];
+        let task = TASKS[task];
         let config = CwConfig { task, text: config(task).text, duration_s: [any.duration_s[0].min(longest), longest], ..any };
         prop_assume!(config.validate().is_ok());
         let [shortest, longest] = config.duration_s.map(|seconds| f64::from(seconds) * 16_000.0);
