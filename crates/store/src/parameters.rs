@@ -3,7 +3,7 @@
 use crate::visit::{MapParameter, VisitParameter, map, visit};
 use crate::{HostTensor, StoreError};
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use crc32fast::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,19 +20,24 @@ pub struct ParameterInfo {
 
 /// Reads every float parameter of `module`, by path.
 pub fn parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
-    read(module, false)
+    read(module, |_| true)
 }
 
 /// Reads every trainable float parameter of `module`, by path. This is what a checkpoint of a partly frozen model
 /// holds. Frozen parameters are not read from the device.
 pub fn trainable_parameters<M: Module>(module: &M) -> BTreeMap<String, HostTensor> {
-    read(module, true)
+    read(module, |info| info.trainable)
 }
 
-fn read<M: Module>(module: &M, trainable_only: bool) -> BTreeMap<String, HostTensor> {
-    let mut visitor = Reader { trainable_only, found: BTreeMap::new() };
-    visit(module, &mut visitor);
-    visitor.found
+fn read<M: Module>(module: &M, wanted: impl Fn(&ParameterInfo) -> bool) -> BTreeMap<String, HostTensor> {
+    let mut found = BTreeMap::new();
+    each(module, |info, values| {
+        if wanted(&info) {
+            let data = values().try_into_vec().expect("parameters are floats");
+            found.insert(info.name, HostTensor { shape: info.shape, data });
+        }
+    });
+    found
 }
 
 /// CRC-32 of names, shapes and values of the frozen float parameters. Their order in the module does not matter. They
@@ -42,10 +47,17 @@ fn read<M: Module>(module: &M, trainable_only: bool) -> BTreeMap<String, HostTen
 /// It detects accidental differences between models (another file, another revision), for all but one pair in 2³². It
 /// does not protect against an attacker.
 pub fn frozen_checksum<M: Module>(module: &M) -> u32 {
-    let mut visitor = Frozen { found: BTreeMap::new() };
-    visit(module, &mut visitor);
+    let mut found = BTreeMap::new();
+    each(module, |info, values| {
+        if !info.trainable {
+            let mut sum = Hasher::new();
+            info.shape.iter().for_each(|length| sum.update(&(*length as u64).to_le_bytes()));
+            sum.update(values().as_bytes());
+            found.insert(info.name, sum.finalize());
+        }
+    });
     let mut sum = Hasher::new();
-    for (name, parameter) in visitor.found {
+    for (name, parameter) in found {
         // The length first: otherwise the end of a name could be taken for the beginning of what follows.
         sum.update(&(name.len() as u64).to_le_bytes());
         sum.update(name.as_bytes());
@@ -56,9 +68,9 @@ pub fn frozen_checksum<M: Module>(module: &M) -> u32 {
 
 /// Returns name, shape and trainability of every float parameter, in the module's order.
 pub fn parameter_infos<M: Module>(module: &M) -> Vec<ParameterInfo> {
-    let mut visitor = Describer { found: Vec::new() };
-    visit(module, &mut visitor);
-    visitor.found
+    let mut found = Vec::new();
+    each(module, |info, _| found.push(info));
+    found
 }
 
 /// Replaces every float parameter of `module` by the tensor that `source` returns for its path, in the type of the
@@ -95,53 +107,19 @@ pub fn set_trainable<M: Module>(module: M, trainable: impl FnMut(&str) -> bool) 
     map(module, &mut Marker { trainable })
 }
 
-struct Reader {
-    trainable_only: bool,
-    found: BTreeMap<String, HostTensor>,
+/// Calls `found` with each float parameter of `module`, and with what reads its values from the device as f32.
+fn each<M: Module>(module: &M, found: impl FnMut(ParameterInfo, &dyn Fn() -> TensorData)) {
+    visit(module, &mut Each(found));
 }
 
-impl VisitParameter for Reader {
+struct Each<F>(F);
+
+impl<F: FnMut(ParameterInfo, &dyn Fn() -> TensorData)> VisitParameter for Each<F> {
     fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
         let value = param.val();
-        if self.trainable_only && !value.is_require_grad() {
-            return;
-        }
-        self.found.insert(path.to_owned(), value.into());
-    }
-}
-
-/// Collects the checksum of each frozen parameter.
-struct Frozen {
-    found: BTreeMap<String, u32>,
-}
-
-impl VisitParameter for Frozen {
-    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
-        let value = param.val();
-        if value.is_require_grad() {
-            return;
-        }
-        let mut sum = Hasher::new();
-        for length in value.dims() {
-            sum.update(&(length as u64).to_le_bytes());
-        }
-        sum.update(value.try_into_data_as::<f32>().expect("parameters are floats").as_bytes());
-        self.found.insert(path.to_owned(), sum.finalize());
-    }
-}
-
-struct Describer {
-    found: Vec<ParameterInfo>,
-}
-
-impl VisitParameter for Describer {
-    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
-        let value = param.val();
-        self.found.push(ParameterInfo {
-            name: path.to_owned(),
-            shape: value.dims().to_vec(),
-            trainable: value.is_require_grad(),
-        });
+        let (name, shape, trainable) = (path.to_owned(), value.dims().to_vec(), value.is_require_grad());
+        let values = || value.clone().try_into_data_as::<f32>().expect("parameters are floats");
+        (self.0)(ParameterInfo { name, shape, trainable }, &values);
     }
 }
 
