@@ -62,7 +62,10 @@ impl Stored {
     /// # Errors
     /// If the audio is missing, empty or not audio.
     pub fn seconds(&self) -> Result<Option<f64>, AudioError> {
-        seconds(self)
+        caught(self, || {
+            let source = Source::open(self)?;
+            Ok(source.promised.map(|frames| frames as f64 / f64::from(source.rate)))
+        })
     }
 
     /// Returns the length by the packets, in seconds: all of them are read, and nothing is decoded.
@@ -70,44 +73,35 @@ impl Stored {
     /// # Errors
     /// If the audio is missing, empty, not audio, or damaged.
     pub fn counted_seconds(&self) -> Result<f64, AudioError> {
-        counted_seconds(self)
+        caught(self, || {
+            let mut source = Source::open(self)?;
+            let (mut frames, mut before) = (0_u64, None);
+            while let Some(packet) = source.next_packet(frames)? {
+                let begins = u64::try_from(packet.pts.get()).unwrap_or(0);
+                if let Some(samples) = source.per_tick {
+                    frames = frames.max((begins.saturating_add(packet.dur.get()) as f64 * samples) as u64);
+                    continue;
+                }
+                // If the length was guessed, packets beyond the guess are marked as padding; all packets have the same
+                // size.
+                frames = match before {
+                    Some(before) if !source.trims => begins.saturating_add(begins.saturating_sub(before)),
+                    _ => frames.saturating_add(packet.dur.get()),
+                };
+                before = Some(begins);
+            }
+            Ok(frames.saturating_sub(source.delay) as f64 / f64::from(source.rate))
+        })
     }
 }
 
 /// Decodes from `start` to `end` in seconds (to the end of the file if `None`) to 16 kHz mono; the bounds must be
 /// valid. More than `longest` seconds are an error.
 pub(super) fn decode(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Decoded, AudioError> {
-    caught(stored, || decode_part(stored, start, end, longest))
-}
-
-/// Returns the length of the audio by its header, in seconds, if the header gives it.
-fn seconds(stored: &Stored) -> Result<Option<f64>, AudioError> {
     caught(stored, || {
-        let source = Source::open(stored)?;
-        Ok(source.promised.map(|frames| frames as f64 / f64::from(source.rate)))
-    })
-}
-
-/// Returns the length of the audio by its packets, in seconds: all of them are read, and nothing is decoded.
-fn counted_seconds(stored: &Stored) -> Result<f64, AudioError> {
-    caught(stored, || {
-        let mut source = Source::open(stored)?;
-        let (mut frames, mut before) = (0_u64, None);
-        while let Some(packet) = source.next_packet(frames)? {
-            let begins = u64::try_from(packet.pts.get()).unwrap_or(0);
-            if let Some(samples) = source.per_tick {
-                frames = frames.max((begins.saturating_add(packet.dur.get()) as f64 * samples) as u64);
-                continue;
-            }
-            // If the length was guessed, packets beyond the guess are marked as padding; all packets have the same
-            // size.
-            frames = match before {
-                Some(before) if !source.trims => begins.saturating_add(begins.saturating_sub(before)),
-                _ => frames.saturating_add(packet.dur.get()),
-            };
-            before = Some(begins);
-        }
-        Ok(frames.saturating_sub(source.delay) as f64 / f64::from(source.rate))
+        let mut decoding = Decoding::begin(stored, start, end, longest)?;
+        while decoding.step()? {}
+        decoding.finish()
     })
 }
 
@@ -117,12 +111,6 @@ pub(super) fn caught<T>(stored: &Stored, read: impl FnOnce() -> Result<T, AudioE
         let reason = format!("the decoder gave up: {panic}");
         Err(AudioError::Unsupported { path: stored.name().into(), reason })
     })
-}
-
-fn decode_part(stored: &Stored, start: f64, end: Option<f64>, longest: f64) -> Result<Decoded, AudioError> {
-    let mut decoding = Decoding::begin(stored, start, end, longest)?;
-    while decoding.step()? {}
-    decoding.finish()
 }
 
 /// Decoding of a part of the audio, packet by packet.
@@ -193,7 +181,7 @@ impl<'a> Decoding<'a> {
         }
         if self.uncounted && self.cut.position as f64 > UNCOUNTED * rate {
             self.uncounted = false;
-            if counted_seconds(self.stored)? - self.start > self.longest {
+            if self.stored.counted_seconds()? - self.start > self.longest {
                 return Err(AudioError::TooLong { path: path.into(), hours: self.longest / 3600.0 });
             }
         }

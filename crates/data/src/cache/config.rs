@@ -24,39 +24,28 @@ pub enum CacheConfig {
         dir: Option<PathBuf>,
     },
     /// Decoded 16 kHz audio. It stays valid when augmentation or feature settings change.
-    Audio {
-        /// Folder of the cache.
-        #[serde(default)]
-        dir: Option<PathBuf>,
-        /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
-        #[serde(default = "usual_size", deserialize_with = "bytes")]
-        #[schemars(schema_with = "bytes_schema")]
-        max_bytes: u64,
-    },
+    Audio(CacheFolder),
     /// Log-mel features. They save more time per sample, where the audio is not augmented.
-    Features {
-        /// Folder of the cache.
-        #[serde(default)]
-        dir: Option<PathBuf>,
-        /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
-        #[serde(default = "usual_size", deserialize_with = "bytes")]
-        #[schemars(schema_with = "bytes_schema")]
-        max_bytes: u64,
-    },
+    Features(CacheFolder),
     /// Last states of the encoder, where it is not trained: the first epoch computes them, and later ones do not run the
     /// encoder at all. 1.2 MB per recording for Whisper tiny, 2.3 MB for small.
-    Encoder {
-        /// Folder of the cache.
-        #[serde(default)]
-        dir: Option<PathBuf>,
-        /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
-        #[serde(default = "usual_size", deserialize_with = "bytes")]
-        #[schemars(schema_with = "bytes_schema")]
-        max_bytes: u64,
-    },
+    Encoder(CacheFolder),
 }
 
 choice!(CacheConfig, "what");
+
+/// Place and size of a cache on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(inline)]
+pub struct CacheFolder {
+    /// Folder of the cache.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
+    /// Maximum size on disk: bytes, or a text like `20GB` or `512 MiB`. At least 1 MB.
+    #[serde(default = "usual_size", deserialize_with = "bytes")]
+    #[schemars(schema_with = "bytes_schema")]
+    pub max_bytes: u64,
+}
 
 const fn usual_size() -> u64 {
     20_000_000_000
@@ -92,11 +81,12 @@ const LEAST: u64 = 1_000_000;
 impl CacheConfig {
     /// Returns a cache of the default size.
     pub fn of(what: CacheWhat, dir: Option<PathBuf>) -> Self {
+        let folder = |dir| CacheFolder { dir, max_bytes: usual_size() };
         match what {
             CacheWhat::Off => Self::Off { dir },
-            CacheWhat::Audio => Self::Audio { dir, max_bytes: usual_size() },
-            CacheWhat::Features => Self::Features { dir, max_bytes: usual_size() },
-            CacheWhat::Encoder => Self::Encoder { dir, max_bytes: usual_size() },
+            CacheWhat::Audio => Self::Audio(folder(dir)),
+            CacheWhat::Features => Self::Features(folder(dir)),
+            CacheWhat::Encoder => Self::Encoder(folder(dir)),
         }
     }
 
@@ -104,25 +94,24 @@ impl CacheConfig {
     pub fn what(&self) -> CacheWhat {
         match self {
             Self::Off { .. } => CacheWhat::Off,
-            Self::Audio { .. } => CacheWhat::Audio,
-            Self::Features { .. } => CacheWhat::Features,
-            Self::Encoder { .. } => CacheWhat::Encoder,
+            Self::Audio(_) => CacheWhat::Audio,
+            Self::Features(_) => CacheWhat::Features,
+            Self::Encoder(_) => CacheWhat::Encoder,
         }
     }
 
     /// Returns the folder that is given, if one is.
     pub fn dir(&self) -> Option<&Path> {
-        let (Self::Off { dir } | Self::Audio { dir, .. } | Self::Features { dir, .. } | Self::Encoder { dir, .. }) =
-            self;
-        dir.as_deref()
+        match self {
+            Self::Off { dir } => dir.as_deref(),
+            Self::Audio(kept) | Self::Features(kept) | Self::Encoder(kept) => kept.dir.as_deref(),
+        }
     }
 
     fn max_bytes(&self) -> Option<u64> {
         match self {
             Self::Off { .. } => None,
-            Self::Audio { max_bytes, .. } | Self::Features { max_bytes, .. } | Self::Encoder { max_bytes, .. } => {
-                Some(*max_bytes)
-            }
+            Self::Audio(kept) | Self::Features(kept) | Self::Encoder(kept) => Some(kept.max_bytes),
         }
     }
 
@@ -192,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_the_same() {
-        let config = CacheConfig::Audio { dir: Some("/a".into()), max_bytes: 19_999_999_999 };
+        let config = CacheConfig::Audio(CacheFolder { dir: Some("/a".into()), max_bytes: 19_999_999_999 });
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(text, r#"{"what":"audio","dir":"/a","max_bytes":19999999999}"#);
         assert_eq!(parse(&text).unwrap(), config);
@@ -206,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_cap_too_small_is_refused_by_name() {
-        let error = CacheConfig::Audio { dir: None, max_bytes: 20 }.validate().unwrap_err().to_string();
+        let error = CacheConfig::Audio(CacheFolder { dir: None, max_bytes: 20 }).validate().unwrap_err().to_string();
         assert!(error.contains("`max_bytes` is 20") && error.contains("1000000"), "{error}");
     }
 

@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
-pub use config::{CacheConfig, CacheWhat};
+pub use config::{CacheConfig, CacheFolder, CacheWhat};
 pub use entry::{Entry, States};
 pub use error::CacheError;
 pub use key::Key;

@@ -87,15 +87,12 @@ impl RecordsConfig {
         if self.limit == Some(0) {
             return fail("`limit` is 0: give at least 1, or leave it out for all records".into());
         }
-        if let Some(PartConfig { from, to, .. }) = self.part
-            && !(0.0 <= from && from < to && to <= 1.0)
-        {
-            return fail(format!("`part` is from {from} to {to}: make 0 <= from < to <= 1"));
-        }
-        if let Some(Share { from, to, .. }) = self.share
-            && !(0.0 <= from && from < to && to <= 1.0)
-        {
-            return fail(format!("`share` is from {from} to {to}: make 0 <= from < to <= 1"));
+        let part = self.part.as_ref().map(|part| ("part", part.from, part.to));
+        let share = self.share.as_ref().map(|share| ("share", share.from, share.to));
+        for (key, from, to) in part.into_iter().chain(share) {
+            if !(0.0 <= from && from < to && to <= 1.0) {
+                return fail(format!("`{key}` is from {from} to {to}: make 0 <= from < to <= 1"));
+            }
         }
         Ok(())
     }
