@@ -3,7 +3,7 @@
 //! A file is a sequence of TFRecords: the data's length (u64), its masked CRC-32C, the data, and the data's masked
 //! CRC-32C, all little-endian (tensorflow/core/lib/io/record_writer.h). The data of each record is one protobuf
 //! message, `tensorflow.Event`. This module writes about fifteen fields of it, whose numbers never change, so they are
-//! encoded here by hand: a protobuf compiler in the build, or generated types for graphs and devices that no run has,
+//! declared here by hand: a protobuf compiler in the build, or generated types for graphs and devices that no run has,
 //! would need more maintenance. A fixture that was made with TensorBoard's own messages and writer checks the bytes.
 //!
 //! Each session of a run writes a file of its own, because a running TensorBoard continues to read at its last
@@ -17,6 +17,7 @@
 //!   `EventAccumulator` in scripts) drops lost values that it has already read. A running data server drops those of a
 //!   tag once the tag is written again.
 
+use prost::Message;
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Write};
 use std::path::Path;
@@ -53,9 +54,10 @@ impl EventFile {
         let path = dir.join(format!("{PREFIX}{second:010}{SUFFIX}"));
         let mut events = Self { file: OpenOptions::new().append(true).create_new(true).open(path)? };
         // Readers use session logs from version 2 on.
-        events.write(event_at(0, wall_time).bytes(event::FILE_VERSION, b"brain.Event:2"))?;
-        let start = Message::default().integer(session_log::STATUS, session_log::START);
-        events.write(event_at(from, wall_time).bytes(event::SESSION_LOG, &start.0))?;
+        let file_version = Some("brain.Event:2".into());
+        events.write(&Event { wall_time, file_version, ..Event::default() })?;
+        let session_log = Some(SessionLog { status: SessionLog::START });
+        events.write(&Event { wall_time, step: from, session_log, ..Event::default() })?;
         Ok(events)
     }
 
@@ -72,13 +74,9 @@ impl EventFile {
     ) -> Result<()> {
         // `simple_value` is the oldest kind. Every TensorBoard draws it, and newer ones convert it to a tensor on
         // reading.
-        let value = |tag: &str, value| {
-            Message::default().bytes(value::TAG, tag.as_bytes()).float(value::SIMPLE_VALUE, value as f32)
-        };
-        let summary = values
-            .into_iter()
-            .fold(Message::default(), |summary, (tag, x)| summary.bytes(summary::VALUE, &value(tag, x).0));
-        self.write(event_at(step, wall_time).bytes(event::SUMMARY, &summary.0))
+        let value = |(tag, x): (&str, f64)| Value { tag: tag.into(), simple_value: Some(x as f32), ..Value::default() };
+        let summary = Some(Summary { value: values.into_iter().map(value).collect() });
+        self.write(&Event { wall_time, step, summary, ..Event::default() })
     }
 
     /// Adds a text in Markdown, such as a configuration between fences.
@@ -87,22 +85,15 @@ impl EventFile {
     /// When the disk refuses.
     pub fn text(&mut self, step: u64, wall_time: f64, tag: &str, markdown: &str) -> Result<()> {
         // A tensor without dimensions; one with a dimension would be shown as a table.
-        let tensor = Message::default()
-            .integer(tensor::DTYPE, tensor::DT_STRING)
-            .bytes(tensor::SHAPE, b"")
-            .bytes(tensor::STRING_VALUE, markdown.as_bytes());
-        let plugin = Message::default().bytes(plugin_data::NAME, b"text");
-        let metadata = Message::default().bytes(metadata::PLUGIN_DATA, &plugin.0);
-        let value = Message::default()
-            .bytes(value::TAG, tag.as_bytes())
-            .bytes(value::TENSOR, &tensor.0)
-            .bytes(value::METADATA, &metadata.0);
-        let summary = Message::default().bytes(summary::VALUE, &value.0);
-        self.write(event_at(step, wall_time).bytes(event::SUMMARY, &summary.0))
+        let tensor = TensorProto { dtype: TensorProto::STRING, tensor_shape: (), string_val: vec![markdown.into()] };
+        let metadata = SummaryMetadata { plugin_data: PluginData { plugin_name: "text".into() } };
+        let value = Value { tag: tag.into(), tensor: Some(tensor), metadata: Some(metadata), ..Value::default() };
+        let summary = Some(Summary { value: vec![value] });
+        self.write(&Event { wall_time, step, summary, ..Event::default() })
     }
 
-    fn write(&mut self, event: Message) -> Result<()> {
-        self.file.write_all(&record(&event.0))
+    fn write(&mut self, event: &Event) -> Result<()> {
+        self.file.write_all(&record(&event.encode_to_vec()))
     }
 }
 
@@ -122,13 +113,18 @@ fn second_of(name: &str) -> Option<u64> {
 fn cut(path: &Path, from: u64) -> Result<()> {
     let bytes = std::fs::read(path)?;
     let mut rest = &bytes[..];
-    while let Some((_, after)) = split_record(rest).filter(|(event, _)| step_of(event) < from) {
+    while let Some((_, after)) = split_record(rest).filter(|(event, _)| is_before(event, from)) {
         rest = after;
     }
     if !rest.is_empty() {
         OpenOptions::new().write(true).open(path)?.set_len((bytes.len() - rest.len()) as u64)?;
     }
     Ok(())
+}
+
+/// Whether data is an event before step `from`.
+fn is_before(event: &[u8], from: u64) -> bool {
+    Event::decode(event).is_ok_and(|event| event.step < from)
 }
 
 /// Encodes a TFRecord.
@@ -155,116 +151,81 @@ fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Makes an `Event` without content.
-fn event_at(step: u64, wall_time: f64) -> Message {
-    let event = Message::default().double(event::WALL_TIME, wall_time);
-    // As in protobuf, a field with the value 0 is left out.
-    if step == 0 { event } else { event.integer(event::STEP, step) }
-}
-
-/// Returns the step of an event that [`event_at`] made. It is after the key and the eight bytes of the wall time, if
-/// present.
-fn step_of(event: &[u8]) -> u64 {
-    let Some((&STEP_KEY, varint)) = event.get(9..).and_then(<[u8]>::split_first) else { return 0 };
-    let length = varint.iter().take_while(|byte| **byte >= 0x80).count() + 1;
-    varint.iter().take(length).rev().fold(0, |step, byte| (step << 7) | u64::from(byte & 0x7f))
-}
-
-const STEP_KEY: u8 = event::STEP << 3 | VARINT;
-
-/// A protobuf message. Fields are added in the order of their numbers.
-///
-/// A field is a key and a value. The key is the field's number times 8 plus the type of its encoding. All numbers here
-/// are below 16, so that a key is one byte.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-const VARINT: u8 = 0;
-const FIXED_64: u8 = 1;
-const BYTES: u8 = 2;
-const FIXED_32: u8 = 5;
-
-impl Message {
-    fn integer(mut self, field: u8, value: u64) -> Self {
-        self.0.push(field << 3 | VARINT);
-        self.varint(value);
-        self
-    }
-
-    fn double(mut self, field: u8, value: f64) -> Self {
-        self.0.push(field << 3 | FIXED_64);
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    fn float(mut self, field: u8, value: f32) -> Self {
-        self.0.push(field << 3 | FIXED_32);
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    /// Adds a string or another message.
-    fn bytes(mut self, field: u8, value: &[u8]) -> Self {
-        self.0.push(field << 3 | BYTES);
-        self.varint(value.len() as u64);
-        self.0.extend(value);
-        self
-    }
-
-    /// Adds seven bits per byte, the lowest first; the eighth bit marks that more follow.
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-}
-
-/// `tensorflow.Event` (tensorflow/core/util/event.proto).
-mod event {
-    pub const WALL_TIME: u8 = 1;
-    pub const STEP: u8 = 2;
-    pub const FILE_VERSION: u8 = 3;
-    pub const SUMMARY: u8 = 5;
-    pub const SESSION_LOG: u8 = 7;
+/// `tensorflow.Event` (tensorflow/core/util/event.proto). Fields that are `required`, here and below, are written even if
+/// they are 0 or empty.
+#[derive(Message)]
+struct Event {
+    #[prost(double, required, tag = "1")]
+    wall_time: f64,
+    #[prost(uint64, tag = "2")]
+    step: u64,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+    #[prost(message, optional, tag = "7")]
+    session_log: Option<SessionLog>,
 }
 
 /// `tensorflow.SessionLog` (tensorflow/core/util/event.proto).
-mod session_log {
-    pub const STATUS: u8 = 1;
-    pub const START: u64 = 1;
+#[derive(Message)]
+struct SessionLog {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+impl SessionLog {
+    const START: i32 = 1;
 }
 
 /// `tensorflow.Summary` (tensorflow/core/framework/summary.proto).
-mod summary {
-    pub const VALUE: u8 = 1;
+#[derive(Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<Value>,
 }
 
 /// `tensorflow.Summary.Value`.
-mod value {
-    pub const TAG: u8 = 1;
-    pub const SIMPLE_VALUE: u8 = 2;
-    pub const TENSOR: u8 = 8;
-    pub const METADATA: u8 = 9;
+#[derive(Message)]
+struct Value {
+    #[prost(string, required, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+    #[prost(message, optional, tag = "8")]
+    tensor: Option<TensorProto>,
+    #[prost(message, optional, tag = "9")]
+    metadata: Option<SummaryMetadata>,
 }
 
 /// `tensorflow.SummaryMetadata`.
-mod metadata {
-    pub const PLUGIN_DATA: u8 = 1;
+#[derive(Message)]
+struct SummaryMetadata {
+    #[prost(message, required, tag = "1")]
+    plugin_data: PluginData,
 }
 
 /// `tensorflow.SummaryMetadata.PluginData`.
-mod plugin_data {
-    pub const NAME: u8 = 1;
+#[derive(Message)]
+struct PluginData {
+    #[prost(string, tag = "1")]
+    plugin_name: String,
 }
 
 /// `tensorflow.TensorProto` (tensorflow/core/framework/tensor.proto).
-mod tensor {
-    pub const DTYPE: u8 = 1;
-    pub const SHAPE: u8 = 2;
-    pub const STRING_VALUE: u8 = 8;
-    pub const DT_STRING: u64 = 7;
+#[derive(Message)]
+struct TensorProto {
+    #[prost(int32, tag = "1")]
+    dtype: i32,
+    #[prost(message, required, tag = "2")]
+    tensor_shape: (),
+    #[prost(bytes = "vec", repeated, tag = "8")]
+    string_val: Vec<Vec<u8>>,
+}
+
+impl TensorProto {
+    /// `DT_STRING` (tensorflow/core/framework/types.proto).
+    const STRING: i32 = 7;
 }
 
 #[cfg(test)]
