@@ -4,7 +4,7 @@ use crate::casts::remember;
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
 use crate::graph::differentiated;
-use crate::host::{self, HostOp, binary, floats, fused, like, numbers, unary, whole};
+use crate::host::{self, HostOp, apply, floats, fused, like, numbers, whole};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::random::{draw_seed, kept};
@@ -36,7 +36,7 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
         return composed_gelu(x);
     }
     let dtype = x.dtype();
-    host::restored(unary::<D, D>(Gelu, host::f32(x)), dtype)
+    host::restored(apply(Gelu, [host::f32(x).into()]), dtype)
 }
 
 /// One kernel for each pass: composed, each is up to nine operations of the device's queue.
@@ -81,7 +81,7 @@ pub fn dropout<const D: usize>(x: Tensor<D>, p: f64) -> Tensor<D> {
     let (dtype, seed) = (x.dtype(), draw_seed());
     let x = host::f32(x);
     let y = if fused(&device) {
-        unary::<D, D>(Dropout { p: p as f32, seed }, x)
+        apply(Dropout { p: p as f32, seed }, [x.into()])
     } else {
         // The mask is recomputed in the backward pass instead of being kept.
         differentiated(x, |x| (drop_elements(x, p, seed), move |dy| drop_elements(dy, p, seed)))
@@ -117,7 +117,7 @@ pub fn residual_dropout<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f6
     }
     let dtype = x.dtype();
     let op = Dropout { p: p as f32, seed: draw_seed() };
-    host::restored(binary::<D, D, D>(op, host::f32(residual), host::f32(x)), dtype)
+    host::restored(apply(op, [host::f32(residual).into(), host::f32(x).into()]), dtype)
 }
 
 /// Both in one kernel for CubeCL.

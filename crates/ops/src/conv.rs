@@ -1,6 +1,6 @@
 //! The convolution of Whisper's front end.
 
-use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use crate::host::{self, HostOp, apply, floats, fused, like, tensor};
 use crate::linear::linear_as;
 use crate::precision::lowered;
 #[cfg(feature = "cube")]
@@ -40,7 +40,8 @@ fn product(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padd
     let dtype = x.dtype();
     let ([batch, time, channels_in], [channels_out, _, kernel]) = (x.dims(), weight.dims());
     let op = HostConv1d(Conv1d { batch, time, channels_in, channels_out, kernel, stride, padding });
-    host::restored(ternary::<3, 3, 1, 3>(op, host::f32(x), host::f32(weight), host::f32(bias)), dtype)
+    let inputs = [host::f32(x).into(), host::f32(weight).into(), host::f32(bias).into()];
+    host::restored(apply(op, inputs), dtype)
 }
 
 /// One step of the graph: a kernel for CubeCL writes the inputs of each output position side by side (im2col), and

@@ -5,7 +5,7 @@ use crate::cube;
 #[cfg(feature = "cube")]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, binary, floats, fused, like};
+use crate::host::{self, HostOp, apply, floats, fused, like};
 use burn::backend::flex::FlexTensor;
 use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::Tensor;
@@ -25,7 +25,7 @@ pub fn depthwise_conv1d(x: Tensor<3>, weight: Tensor<3>) -> Tensor<3> {
     assert!(kernel % 2 == 1, "a kernel of {kernel} positions has no middle");
     let (dtype, is_fused) = (x.dtype(), fused(&x.device()));
     let (x, weight) = (host::f32(x), host::f32(weight));
-    let y = if is_fused { binary::<3, 3, 3>(HostDepthwise, x, weight) } else { step(x, weight) };
+    let y = if is_fused { apply(HostDepthwise, [x.into(), weight.into()]) } else { step(x, weight) };
     host::restored(y, dtype)
 }
 

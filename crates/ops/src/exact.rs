@@ -1,7 +1,7 @@
 //! Half precision that loses nothing.
 
 use crate::device::Backing;
-use crate::host::{HostOp, floats, unary};
+use crate::host::{HostOp, apply, floats};
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, DType, Tensor};
 use half::{bf16, f16};
@@ -17,7 +17,7 @@ pub fn prefers_half() -> bool {
 /// tensors that need gradients, that are not in f32, or that are not in the memory of the host.
 pub fn exactly_halved<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     match x.dtype() {
-        DType::F32 if Backing::of(&x.device()) == Backing::Flex => unary(ExactHalf, x),
+        DType::F32 if Backing::of(&x.device()) == Backing::Flex => apply(ExactHalf, [x.into()]),
         _ => x,
     }
 }

@@ -254,7 +254,7 @@ impl<B: Backend> Backward<B, 1> for Seeded {
     }
 }
 
-/// Wraps a backend's tensor without autodiff as a tensor of [`Dispatch`].
+/// Wraps a backend's tensor as a tensor of [`Dispatch`].
 pub(crate) fn erased<B: Backend>(x: FloatTensor<B>) -> DispatchTensor
 where
     DispatchTensor: DispatchKindConversion<B>,
@@ -262,7 +262,7 @@ where
     <DispatchTensor as DispatchKindConversion<B>>::from_backend(BackendTensor::Float(x))
 }
 
-/// Unwraps the backend's tensor of a tensor of [`Dispatch`], without autodiff.
+/// Unwraps the backend's tensor of a tensor of [`Dispatch`].
 pub(crate) fn primitive<B: Backend>(x: DispatchTensor) -> FloatTensor<B>
 where
     DispatchTensor: DispatchKindConversion<B>,

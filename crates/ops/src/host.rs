@@ -4,12 +4,16 @@
 //! one node of the graph instead: one kernel forward, one backward, and only the data that the latter needs is kept.
 
 use crate::device::Backing;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use crate::graph::{AnyFloat, erased, primitive};
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::{FlexTensor, Layout};
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::backend::{
+    Autodiff, AutodiffBackend, DispatchAutodiffContext, DispatchKindConversion, DispatchTensor, Flex,
+    GradientCheckpointingStrategy,
+};
 use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -79,87 +83,6 @@ pub(crate) trait HostOp<const N: usize>: Clone + Debug + Send + 'static {
     fn backward(self, saved: Self::Saved, gradient: FlexTensor, wanted: [bool; N]) -> [Option<FlexTensor>; N];
 }
 
-/// Conversion from Burn's dispatching tensors to a [`HostOp`].
-#[backend_extension(Flex, Autodiff)]
-pub(crate) trait HostOps: Backend {
-    fn unary<O: HostOp<1>>(op: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
-
-    fn binary<O: HostOp<2>>(op: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
-
-    fn ternary<O: HostOp<3>>(
-        op: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-
-    fn quaternary<O: HostOp<4>>(
-        op: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-}
-
-impl HostOps for Flex {
-    fn unary<O: HostOp<1>>(op: O, a: FloatTensor<Self>) -> FloatTensor<Self> {
-        op.forward([ready(a)], [false; 1]).0
-    }
-
-    fn binary<O: HostOp<2>>(op: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        op.forward([a, b].map(ready), [false; 2]).0
-    }
-
-    fn ternary<O: HostOp<3>>(
-        op: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        op.forward([a, b, c].map(ready), [false; 3]).0
-    }
-
-    fn quaternary<O: HostOp<4>>(
-        op: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        op.forward([a, b, c, d].map(ready), [false; 4]).0
-    }
-}
-
-impl<C: CheckpointStrategy> HostOps for Autodiff<Flex, C> {
-    fn unary<O: HostOp<1>>(op: O, a: FloatTensor<Self>) -> FloatTensor<Self> {
-        record::<O, C, 1>(op, [a])
-    }
-
-    fn binary<O: HostOp<2>>(op: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        record::<O, C, 2>(op, [a, b])
-    }
-
-    fn ternary<O: HostOp<3>>(
-        op: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        record::<O, C, 3>(op, [a, b, c])
-    }
-
-    fn quaternary<O: HostOp<4>>(
-        op: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        record::<O, C, 4>(op, [a, b, c, d])
-    }
-}
-
 /// A [`HostOp`] as a step of the graph.
 #[derive(Debug)]
 struct Step<O>(O);
@@ -179,53 +102,38 @@ impl<O: HostOp<N>, const N: usize> Backward<Flex, N> for Step<O> {
     }
 }
 
-fn record<O: HostOp<N>, C: CheckpointStrategy, const N: usize>(
-    op: O,
-    inputs: [FloatTensor<Autodiff<Flex, C>>; N],
-) -> FloatTensor<Autodiff<Flex, C>> {
+/// Applies `op` to its inputs, as one node of the graph if one of them has autodiff.
+pub(crate) fn apply<const N: usize, const Y: usize>(op: impl HostOp<N>, inputs: [AnyFloat; N]) -> Tensor<Y> {
+    use DispatchAutodiffContext::{Disabled, Enabled};
+    let contexts = inputs.each_ref().map(|input| input.0.autodiff);
+    let y = match contexts.into_iter().find(|context| *context != Disabled).unwrap_or(Disabled) {
+        Disabled => {
+            let inputs = inputs.map(|input| ready(primitive::<Flex>(input.0)));
+            erased::<Flex>(op.forward(inputs, [false; N]).0)
+        }
+        Enabled(GradientCheckpointingStrategy::Disabled) => record::<NoCheckpointing, N>(op, inputs),
+        Enabled(GradientCheckpointingStrategy::Balanced) => record::<BalancedCheckpointing, N>(op, inputs),
+    };
+    Tensor::from_dispatch(y)
+}
+
+/// Applies `op` as a node of the graph. Inputs without autodiff are constants.
+fn record<C: CheckpointStrategy, const N: usize>(op: impl HostOp<N>, inputs: [AnyFloat; N]) -> DispatchTensor
+where
+    DispatchTensor: DispatchKindConversion<Autodiff<Flex, C>>,
+{
+    let inputs = inputs.map(|input| match input.has_autodiff() {
+        true => primitive::<Autodiff<Flex, C>>(input.0),
+        false => Autodiff::<Flex, C>::from_inner(primitive::<Flex>(input.0)),
+    });
     let wanted = inputs.each_ref().map(|input| input.is_tracked());
     let guards = inputs.each_ref().map(|input| input.node());
     let (out, saved) = op.forward(inputs.map(|input| ready(input.into_primitive())), wanted);
-    match Step(op).prepare::<C>(guards).compute_bound().stateful() {
+    let y = match Step(op).prepare::<C>(guards).compute_bound().stateful() {
         OpsKind::Tracked(step) => step.finish(saved, out),
         OpsKind::UnTracked(step) => step.finish(out),
-    }
-}
-
-/// Applies `op` to one tensor.
-pub(crate) fn unary<const A: usize, const Y: usize>(op: impl HostOp<1>, a: Tensor<A>) -> Tensor<Y> {
-    Tensor::from_dispatch(Dispatch::unary(op, a.into_dispatch()))
-}
-
-/// Applies `op` to two tensors.
-pub(crate) fn binary<const A: usize, const B: usize, const Y: usize>(
-    op: impl HostOp<2>,
-    a: Tensor<A>,
-    b: Tensor<B>,
-) -> Tensor<Y> {
-    Tensor::from_dispatch(Dispatch::binary(op, a.into_dispatch(), b.into_dispatch()))
-}
-
-/// Applies `op` to three tensors.
-pub(crate) fn ternary<const A: usize, const B: usize, const C: usize, const Y: usize>(
-    op: impl HostOp<3>,
-    a: Tensor<A>,
-    b: Tensor<B>,
-    c: Tensor<C>,
-) -> Tensor<Y> {
-    Tensor::from_dispatch(Dispatch::ternary(op, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))
-}
-
-/// Applies `op` to four tensors.
-pub(crate) fn quaternary<const A: usize, const B: usize, const C: usize, const E: usize, const Y: usize>(
-    op: impl HostOp<4>,
-    a: Tensor<A>,
-    b: Tensor<B>,
-    c: Tensor<C>,
-    d: Tensor<E>,
-) -> Tensor<Y> {
-    let [a, b, c, d] = [a.into_dispatch(), b.into_dispatch(), c.into_dispatch(), d.into_dispatch()];
-    Tensor::from_dispatch(Dispatch::quaternary(op, a, b, c, d))
+    };
+    erased::<Autodiff<Flex, C>>(y)
 }
 
 /// Casts to f32, the only type of the kernels. The cast is a node of the graph if `x` is tracked.

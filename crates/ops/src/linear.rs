@@ -4,7 +4,7 @@ use crate::casts::{kept_input, known, remember};
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, binary, floats, fused, numbers, runs_ahead, tensor, ternary, unary};
+use crate::host::{self, HostOp, apply, floats, fused, numbers, runs_ahead, tensor};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, lowered_input, lowered_weight};
@@ -68,8 +68,8 @@ fn product<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<
     }
     let (x, weight) = (host::f32(x), host::held(weight));
     let y = match bias {
-        None => binary::<D, 2, D>(Linear, x, weight),
-        Some(bias) => ternary::<D, 2, 1, D>(Linear, x, weight, host::f32(bias)),
+        None => apply(Linear, [x.into(), weight.into()]),
+        Some(bias) => apply(Linear, [x.into(), weight.into(), host::f32(bias).into()]),
     };
     host::restored(y, dtype)
 }
@@ -173,7 +173,7 @@ pub fn embedding(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     let dtype = weight.dtype();
     let [batch, time] = ids.dims();
     let op = Embedding { ids: ids.into_data().iter::<i64>().map(|id| id as usize).collect(), batch, time };
-    host::restored(unary::<2, 3>(op, host::f32(weight)), dtype)
+    host::restored(apply(op, [host::f32(weight).into()]), dtype)
 }
 
 /// Embedding whose gradient is summed in a fixed order.

@@ -1,7 +1,7 @@
 //! Low-rank updates of a linear map, gated per sample.
 
 use crate::casts::kept_input;
-use crate::host::{self, HostOp, floats, fused, like, numbers, quaternary, tensor};
+use crate::host::{self, HostOp, apply, floats, fused, like, numbers, tensor};
 use crate::linear::linear_as;
 use crate::precision::lowered;
 use burn::backend::flex::FlexTensor;
@@ -30,7 +30,7 @@ fn product<const D: usize>(x: Tensor<D>, a: Tensor<2>, b: Tensor<2>, gates: Tens
     }
     let dtype = x.dtype();
     let [a, b, gates] = [a, b, gates].map(host::f32);
-    host::restored(quaternary::<D, 2, 2, 2, D>(LoraBank, host::f32(x), a, b, gates), dtype)
+    host::restored(apply(LoraBank, [host::f32(x).into(), a.into(), b.into(), gates.into()]), dtype)
 }
 
 fn composed<const D: usize>(x: Tensor<D>, a: Tensor<2>, b: Tensor<2>, gates: Tensor<2>) -> Tensor<D> {

@@ -2,7 +2,7 @@
 
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
-use crate::host::{self, HostOp, floats, fused, like, tensor, ternary};
+use crate::host::{self, HostOp, apply, floats, fused, like, tensor};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::linear::check_width;
@@ -46,7 +46,8 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     }
     let dtype = x.dtype();
     let op = LayerNorm { epsilon: epsilon as f32 };
-    host::restored(ternary::<D, 1, 1, D>(op, host::f32(x), host::f32(weight), host::f32(bias)), dtype)
+    let inputs = [host::f32(x).into(), host::f32(weight).into(), host::f32(bias).into()];
+    host::restored(apply(op, inputs), dtype)
 }
 
 fn composed<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<D> {

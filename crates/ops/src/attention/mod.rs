@@ -17,7 +17,7 @@ use crate::cube;
 #[cfg(feature = "tch")]
 use crate::device::Backing;
 use crate::graph::{AnyFloat, with_gradients};
-use crate::host::{self, HostOp, floats, fused, like, numbers, tensor, ternary};
+use crate::host::{self, HostOp, apply, floats, fused, like, numbers, tensor};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, product_type};
@@ -121,9 +121,9 @@ fn products(query: Tensor<3>, key: Tensor<3>, value: Tensor<3>, options: Attenti
         dropout: p as f32,
         seed: if p > 0.0 { draw_seed() } else { 0 },
     };
-    let [query, key, value] = [query, key, value].map(|x| host::f32(lowered(x)));
+    let [query, key, value] = [query, key, value].map(|x| AnyFloat::from(host::f32(lowered(x))));
     // Rounded as the products are.
-    let out = host::restored(ternary::<3, 3, 3, 3>(op, query, key, value), product_type(&device));
+    let out = host::restored(apply(op, [query, key, value]), product_type(&device));
     host::restored(out, dtype)
 }
 

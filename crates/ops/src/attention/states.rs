@@ -2,7 +2,7 @@
 
 use super::grouped::Groups;
 use super::{AttentionOptions, attention, bools};
-use crate::host::{self, HostOp, fused, like, numbers, quaternary};
+use crate::host::{self, HostOp, apply, fused, like, numbers};
 use crate::linear;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::{Bool, Device, Tensor};
@@ -42,13 +42,9 @@ pub fn state_attention(
     let groups = Groups::of(heads, query.dims()[2], key_weight.dims()[0]);
     let dtype = query.dtype();
     let op = HostStateAttention { heads: groups.heads, padding: padding.map(|mask| bools(mask).into()) };
-    let out = quaternary::<3, 3, 2, 2, 3>(
-        op,
-        host::f32(groups.lined_up(query)),
-        host::held(states),
-        host::held(key_weight),
-        host::held(value_weight),
-    );
+    let query = host::f32(groups.lined_up(query));
+    let [key_weight, value_weight] = [key_weight, value_weight].map(|weight| host::held(weight).into());
+    let out = apply(op, [query.into(), host::held(states).into(), key_weight, value_weight]);
     host::restored(groups.side_by_side(out), dtype)
 }
 

@@ -4,7 +4,7 @@ use super::cross_entropy::{CrossEntropyOptions, LossSum, RowLosses, counted, row
 use super::linear_cross_entropy::{Unscaled, classes, scaled};
 use super::output_layer;
 use crate::graph::AnyFloat;
-use crate::host::{self, HostOp, floats, fused, like, numbers, quaternary, tensor};
+use crate::host::{self, HostOp, apply, floats, fused, like, numbers, tensor};
 use crate::precision::lowered;
 use crate::product::matmul_as;
 use crate::sum;
@@ -66,7 +66,7 @@ pub fn linear_distillation(
     let op = LinearDistillation { targets, options, temperature, weight_of_divergence };
     let [x, states] = [x, beside(states, &device)].map(host::f32);
     let [weight, layer] = [weight, beside(layer, &device)].map(host::held);
-    let sums: Tensor<1> = quaternary::<2, 2, 2, 2, 1>(op, x, weight, states, layer);
+    let sums: Tensor<1> = apply(op, [x, weight, states, layer].map(AnyFloat::from));
     let divergence = sums.clone().slice_dim(0, 1..2).detach();
     let sum = sums.slice_dim(0, 0..1) - divergence.clone().mul_scalar(weight_of_divergence);
     Distillation { cross_entropy: LossSum { sum, count }, divergence }

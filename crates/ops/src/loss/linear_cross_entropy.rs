@@ -2,7 +2,7 @@
 
 use super::cross_entropy::{CrossEntropyOptions, LossSum, counted, row_losses};
 use super::output_layer;
-use crate::host::{self, HostOp, binary, floats, fused, like, numbers, tensor, ternary};
+use crate::host::{self, HostOp, apply, floats, fused, like, numbers, tensor};
 use crate::linear::check_width;
 use crate::precision::lowered;
 use burn::backend::Flex;
@@ -41,8 +41,8 @@ pub fn linear_cross_entropy(
     let op = LinearCrossEntropy { targets, smoothing: options.label_smoothing as f32 };
     let (x, weight) = (host::f32(x), host::held(weight));
     let sum = match bias {
-        None => binary::<2, 2, 1>(op, x, weight),
-        Some(bias) => ternary::<2, 2, 1, 1>(op, x, weight, host::f32(bias)),
+        None => apply(op, [x.into(), weight.into()]),
+        Some(bias) => apply(op, [x.into(), weight.into(), host::f32(bias).into()]),
     };
     LossSum { sum, count: Tensor::from_floats([count], &device) }
 }
