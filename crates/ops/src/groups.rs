@@ -1,15 +1,13 @@
 //! Operations on all parameters, averages or gradients of a model at once: on CubeCL one kernel for each group of them.
 //! Tensors are f32, without autodiff.
 
-use crate::host::fused;
-use crate::optimizer::OptimizerOps;
+use crate::host::{flex, floats, from_flex, fused, tensor};
 use crate::step::StepControl;
 use crate::sum::sum;
 #[cfg(feature = "cube")]
 use crate::{cube, device::Backing};
-use burn::backend::Dispatch;
 use burn::tensor::Tensor;
-use undertone_kernels::pool;
+use undertone_kernels::{adamw, pool};
 
 /// Returns the running averages after a step: `average · decay + value · (1 - decay)` for each pair of an average and a
 /// value. Tensors are f32, without autodiff. If `control` did not take the step, averages stay unchanged.
@@ -67,7 +65,7 @@ pub fn sum_of_squares(tensors: Vec<Tensor<1>>) -> Option<Tensor<1>> {
         return sums.into_iter().next().map(Tensor::from_dispatch);
     }
     let squares = |x: Tensor<1>| match fused(&device) {
-        true => Tensor::from_dispatch(Dispatch::sum_of_squares(x.into_dispatch())),
+        true => from_flex(tensor(vec![adamw::sum_of_squares(floats(&flex(x))) as f32], [1])),
         false => sum(x.square()),
     };
     Some(pool::within(|| sum(Tensor::cat(tensors.into_iter().map(squares).collect(), 0))))

@@ -168,6 +168,16 @@ pub(crate) fn whole(x: FlexTensor) -> FlexTensor {
     if exact { x } else { FlexTensor::from_data(x.into_data()) }
 }
 
+/// Returns a tensor on the CPU, without autodiff, as one whose storage holds exactly its elements, in order.
+pub(crate) fn flex<const D: usize>(x: Tensor<D>) -> FlexTensor {
+    whole(primitive::<Flex>(x.into_dispatch()))
+}
+
+/// Returns a tensor of Burn's CPU backend as one of any backend.
+pub(crate) fn from_flex<const D: usize>(x: FlexTensor) -> Tensor<D> {
+    Tensor::from_dispatch(erased::<Flex>(x))
+}
+
 /// Elements of a tensor that a [`HostOp`] gets.
 pub(crate) fn floats(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("host operations are given contiguous f32 tensors")

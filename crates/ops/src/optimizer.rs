@@ -5,11 +5,9 @@ use crate::StepControl;
 use crate::cube;
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
-use crate::host::{floats, fused, whole};
+use crate::host::{flex, floats, from_flex, fused};
 #[cfg(feature = "tch")]
 use crate::libtorch;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
 use undertone_kernels::{adafactor, adamw, pool};
 
@@ -53,11 +51,11 @@ impl AdamWRule {
         if !fused(&parameter.device()) {
             return self.composed(parameter, gradient, moments);
         }
-        let [p, g] = [parameter, gradient].map(Tensor::into_dispatch);
-        let [m, v] = [moments.mean, moments.square].map(Tensor::into_dispatch);
-        let (p, m, v) = Dispatch::adamw(*self, p, g, m, v);
-        let [p, mean, square] = [p, m, v].map(Tensor::from_dispatch);
-        (p, Moments { mean, square })
+        let [mut p, g, mut m, mut v] = [parameter, gradient, moments.mean, moments.square].map(flex);
+        // Storage that something else holds is copied here once.
+        self.kernel().update(p.storage_mut(), m.storage_mut(), v.storage_mut(), floats(&g));
+        let [parameter, mean, square] = [p, m, v].map(from_flex);
+        (parameter, Moments { mean, square })
     }
 
     fn composed(&self, parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments) -> (Tensor<1>, Moments) {
@@ -160,11 +158,12 @@ impl AdafactorRule {
         let averaged = moments.changes.is_some();
         // The kernel takes an empty slice if there is no mean of updates.
         let changes = moments.changes.unwrap_or_else(|| Tensor::zeros([0], &device));
-        let [p, g] = [parameter, gradient].map(Tensor::into_dispatch);
-        let [r, c, m] = [moments.rows, moments.columns, changes].map(Tensor::into_dispatch);
-        let (p, r, c, m) = Dispatch::adafactor(*self, shape, p, g, r, c, m);
-        let [p, rows, columns, changes] = [p, r, c, m].map(Tensor::from_dispatch);
-        (p, FactoredMoments { rows, columns, changes: averaged.then_some(changes) })
+        let [mut p, g, mut r, mut c, mut m] = [parameter, gradient, moments.rows, moments.columns, changes].map(flex);
+        // As for AdamW.
+        let means = adafactor::Means { rows: r.storage_mut(), columns: c.storage_mut(), changes: m.storage_mut() };
+        self.kernel().update(shape, p.storage_mut(), means, floats(&g));
+        let [parameter, rows, columns, changes] = [p, r, c, m].map(from_flex);
+        (parameter, FactoredMoments { rows, columns, changes: averaged.then_some(changes) })
     }
 
     fn composed(
@@ -308,71 +307,6 @@ fn adamw_on_libtorch(steps: Vec<AdamWStep>, control: Option<&StepControl>) -> Ve
         (parameter, Moments { mean, square })
     });
     moved.collect()
-}
-
-/// Operations that an optimizer needs of a backend, below autodiff.
-#[backend_extension(Flex)]
-pub(crate) trait OptimizerOps: Backend {
-    fn adamw(
-        rule: AdamWRule,
-        parameter: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        mean: FloatTensor<Self>,
-        square: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
-
-    fn adafactor(
-        rule: AdafactorRule,
-        shape: [usize; 3],
-        parameter: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        rows: FloatTensor<Self>,
-        columns: FloatTensor<Self>,
-        changes: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
-
-    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self>;
-}
-
-impl OptimizerOps for Flex {
-    fn adamw(
-        rule: AdamWRule,
-        parameter: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        mean: FloatTensor<Self>,
-        square: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let [mut parameter, gradient, mut mean, mut square] = [parameter, gradient, mean, square].map(whole);
-        // Storage that something else holds is copied here once.
-        let (p, m, v) = (parameter.storage_mut(), mean.storage_mut(), square.storage_mut());
-        rule.kernel().update(p, m, v, floats(&gradient));
-        (parameter, mean, square)
-    }
-
-    fn adafactor(
-        rule: AdafactorRule,
-        shape: [usize; 3],
-        parameter: FloatTensor<Self>,
-        gradient: FloatTensor<Self>,
-        rows: FloatTensor<Self>,
-        columns: FloatTensor<Self>,
-        changes: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let [mut parameter, gradient] = [parameter, gradient].map(whole);
-        let [mut rows, mut columns, mut changes] = [rows, columns, changes].map(whole);
-        // As for AdamW.
-        let means = adafactor::Means {
-            rows: rows.storage_mut(),
-            columns: columns.storage_mut(),
-            changes: changes.storage_mut(),
-        };
-        rule.kernel().update(shape, parameter.storage_mut(), means, floats(&gradient));
-        (parameter, rows, columns, changes)
-    }
-
-    fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        crate::host::tensor(vec![adamw::sum_of_squares(floats(&whole(x))) as f32], [1])
-    }
 }
 
 #[cfg(test)]
