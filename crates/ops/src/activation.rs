@@ -11,11 +11,11 @@ use crate::random::{draw_seed, kept};
 #[cfg(feature = "cube")]
 use crate::{
     cube,
-    graph::{AnyFloat, with_gradients},
+    graph::{AnyFloat, recorded},
 };
-use burn::backend::flex::FlexTensor;
 #[cfg(feature = "cube")]
-use burn::backend::{AutodiffBackend, Dispatch, DispatchTensor};
+use burn::backend::DispatchTensor;
+use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use undertone_kernels::activation as kernels;
@@ -133,7 +133,7 @@ fn residual_step<const D: usize>(residual: Tensor<D>, x: Tensor<D>, p: f64) -> T
         let dx = drop_elements(Tensor::<D>::from_dispatch(dy.clone()), p, seed);
         vec![Some(dy), Some(dx.into_dispatch())]
     };
-    host::restored(Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y), inputs.into(), backward)), dtype)
+    host::restored(recorded(Tensor::from_dispatch(y), inputs, backward), dtype)
 }
 
 #[derive(Clone, Debug)]

@@ -7,13 +7,11 @@ use crate::precision::lowered;
 use crate::{
     cube,
     device::Backing,
-    graph::{AnyFloat, with_gradients},
+    graph::{AnyFloat, recorded},
     linear::column_sums,
     matmul,
 };
 use burn::backend::flex::FlexTensor;
-#[cfg(feature = "cube")]
-use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::Tensor;
 use undertone_kernels::conv::Conv1d;
 
@@ -53,7 +51,6 @@ fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding
     let (rows, width, dtype) = (batch * time_out, kernel * channels, x.dtype());
     let unfold = cube::Unfold { batch, time, time_out, channels, kernel, stride, padding };
     let inputs: [AnyFloat; 3] = [x.into(), weight.into(), bias.into()];
-    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let [wants_x, wants_weight, wants_bias] = inputs.each_ref().map(AnyFloat::is_tracked);
     let [x, weight, bias] = inputs.clone().map(AnyFloat::plain);
     let (x, bias) = (x.tensor::<3>(), bias.tensor::<1>());
@@ -65,9 +62,6 @@ fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding
     };
     let y = matmul(columns(x.clone()), weight.clone().transpose()).reshape([batch, time_out, channels_out]);
     let y = y + bias.unsqueeze();
-    if !with_autodiff {
-        return y;
-    }
     let backward = move |dy| {
         let dy = Tensor::<3>::from_dispatch(dy).reshape([rows, channels_out]);
         let dw = wants_weight.then(|| {
@@ -83,7 +77,7 @@ fn step(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding
         });
         vec![dx, dw, wants_bias.then(|| column_sums(dy, dtype).into_dispatch())]
     };
-    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs.into(), backward))
+    recorded(y, inputs, backward)
 }
 
 fn composed(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, stride: usize, padding: usize) -> Tensor<3> {

@@ -4,10 +4,9 @@
 use crate::cube;
 #[cfg(feature = "cube")]
 use crate::device::Backing;
-use crate::graph::{AnyFloat, with_gradients};
+use crate::graph::{AnyFloat, recorded};
 use crate::host::{self, HostOp, apply, floats, fused, like};
 use burn::backend::flex::FlexTensor;
-use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::Tensor;
 use undertone_kernels::depthwise::DepthwiseConv1d;
 
@@ -33,13 +32,9 @@ pub fn depthwise_conv1d(x: Tensor<3>, weight: Tensor<3>) -> Tensor<3> {
 /// convolution for each channel.
 fn step(x: Tensor<3>, weight: Tensor<3>) -> Tensor<3> {
     let inputs: [AnyFloat; 2] = [x.into(), weight.into()];
-    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let [wants_x, wants_weight] = inputs.each_ref().map(AnyFloat::is_tracked);
     let [x, weight] = inputs.clone().map(|input| input.plain().tensor::<3>());
     let y = convolved(x.clone(), weight.clone(), false);
-    if !with_autodiff {
-        return y;
-    }
     let backward = move |dy| {
         let (dy, [channels, _, kernel]) = (Tensor::<3>::from_dispatch(dy), weight.dims());
         let dx = wants_x.then(|| convolved(dy.clone(), weight, true).into_dispatch());
@@ -49,7 +44,7 @@ fn step(x: Tensor<3>, weight: Tensor<3>) -> Tensor<3> {
         });
         vec![dx, dw]
     };
-    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs.into(), backward))
+    recorded(y, inputs, backward)
 }
 
 /// Returns the convolution; with the `reversed` kernel, the gradient of the input from that of the output.

@@ -85,6 +85,20 @@ pub(crate) fn with_gradients(
     tracked.fold(y, |y, (index, input)| Dispatch::link(y, input.0, pass.clone(), index))
 }
 
+/// Returns `y`, which was computed without autodiff, as a function of `inputs`, as [`with_gradients`] does. It is returned
+/// as it is if none of them has autodiff.
+pub(crate) fn recorded<const Y: usize>(
+    y: Tensor<Y>,
+    inputs: impl Into<Vec<AnyFloat>>,
+    backward: impl FnOnce(DispatchTensor) -> Vec<Option<DispatchTensor>> + Send + 'static,
+) -> Tensor<Y> {
+    let inputs = inputs.into();
+    if !inputs.iter().any(AnyFloat::has_autodiff) {
+        return y;
+    }
+    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
+}
+
 /// Returns `forward` of `x` with its own backward pass: `forward` also returns the function that computes the gradient
 /// of `x` from the gradient of the result, with the tensors that it needs. Both are composed of operations of any
 /// backend, without autodiff.
@@ -100,9 +114,7 @@ where
     }
     let input = AnyFloat::from(x.clone());
     let (y, backward) = forward(x.inner());
-    let y = Dispatch::from_inner(y.into_dispatch());
-    let pass = |dy| vec![Some(backward(Tensor::from_dispatch(dy)).into_dispatch())];
-    Tensor::from_dispatch(with_gradients(y, vec![input], pass))
+    recorded(y, [input], |dy| vec![Some(backward(Tensor::from_dispatch(dy)).into_dispatch())])
 }
 
 /// Returns `x` as a separate step of the graph that passes values and gradients on unchanged.

@@ -5,12 +5,9 @@
 //! LibTorch has its own autograd graph. [`derived`] has LibTorch record one operation and keeps that record between the
 //! passes, as one step of Burn's graph. In the backward pass it asks LibTorch for the gradients.
 
-use crate::graph::{AnyFloat, differentiated, erased, primitive, with_gradients};
+use crate::graph::{AnyFloat, differentiated, erased, primitive, recorded};
 use burn::backend::libtorch::TchTensor;
-use burn::backend::{
-    AutodiffBackend, BackendTensor, Dispatch, DispatchDevice, DispatchKindConversion, DispatchTensor, LibTorch,
-    LibTorchDevice,
-};
+use burn::backend::{BackendTensor, DispatchDevice, DispatchKindConversion, DispatchTensor, LibTorch, LibTorchDevice};
 use burn::tensor::{Bool, Device, DeviceType, Int, Tensor};
 use tch::{Kind, Tensor as Torch};
 use undertone_kernels::adamw::AdamW;
@@ -256,20 +253,7 @@ fn derived<const N: usize, const Y: usize>(
         drop((held, kept));
         wanted.map(|wanted| if wanted { Some(erased::<LibTorch>(TchTensor::new(found.next()?))) } else { None }).into()
     };
-    recorded(out, inputs.into(), backward)
-}
-
-/// Returns `y` as a step of Burn's graph if its inputs are tracked.
-fn recorded<const Y: usize>(
-    y: TchTensor,
-    inputs: Vec<AnyFloat>,
-    backward: impl FnOnce(DispatchTensor) -> Vec<Option<DispatchTensor>> + Send + 'static,
-) -> Tensor<Y> {
-    let y = erased::<LibTorch>(y);
-    if !inputs.iter().any(AnyFloat::has_autodiff) {
-        return Tensor::from_dispatch(y);
-    }
-    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y), inputs, backward))
+    recorded(Tensor::from_dispatch(erased::<LibTorch>(out)), inputs, backward)
 }
 
 /// Returns a tensor without Burn's autodiff.

@@ -3,7 +3,7 @@
 use crate::casts::{kept_input, known, remember};
 #[cfg(any(feature = "cube", feature = "tch"))]
 use crate::device::Backing;
-use crate::graph::{AnyFloat, with_gradients};
+use crate::graph::{AnyFloat, recorded};
 use crate::host::{self, HostOp, apply, floats, fused, numbers, runs_ahead, tensor};
 #[cfg(feature = "tch")]
 use crate::libtorch;
@@ -12,7 +12,6 @@ use crate::product::{Matrix, Products, lowered_type, result_type};
 #[cfg(feature = "cube")]
 use crate::{cube, graph::differentiated};
 use burn::backend::flex::FlexTensor;
-use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Int, Tensor, module};
 use std::sync::Arc;
 use undertone_kernels::{embedding as embedding_kernels, linear as kernels};
@@ -107,9 +106,6 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
             product.with_bias(bias).compute(dtype, y_shape)
         }
     };
-    if !with_autodiff {
-        return y;
-    }
     let (x, kept) = (wanted[1].then_some(x), wanted[0].then_some(kept));
     let wants_bias = wanted.get(2) == Some(&true);
     let backward = move |dy| {
@@ -127,7 +123,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>
         let db = wants_bias.then(|| column_sums(gradient_for_bias(dy, low), bias_dtype).into_dispatch());
         vec![dx, dw, db]
     };
-    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
+    recorded(y, inputs, backward)
 }
 
 /// Gradient of a map's output, `[.., columns]`, of which the bias's is the sum over rows. On CubeCL it is the one that products read, `low`: it

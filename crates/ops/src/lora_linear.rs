@@ -1,6 +1,6 @@
 //! A linear map with low-rank updates.
 
-use crate::graph::{AnyFloat, with_gradients};
+use crate::graph::{AnyFloat, recorded};
 use crate::host::{self, runs_ahead};
 use crate::linear::{check_width, column_sums, gradient_for_bias, linear};
 use crate::lora::lora_bank;
@@ -8,7 +8,6 @@ use crate::precision::{lowered_input, lowered_weight};
 use crate::product::{Matrix, Products, adds_up, lowered_type, matmul, result_type};
 #[cfg(feature = "cube")]
 use crate::{cube, device::Backing};
-use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Tensor};
 
 /// Low-rank update that adapters add to a linear map: `((x · aᵀ) ⊙ gates) · bᵀ`.
@@ -157,9 +156,6 @@ fn step<const D: usize>(
     let bias_numbers = bias.map(|bias| plain(bias).tensor::<1>());
     let wide = Wide::new(true, b, low_b.clone());
     let (y, Narrow { low, gated }) = scaling.updated(base, down, wide, bias_numbers, y_dtype, y_shape);
-    if !with_autodiff {
-        return y;
-    }
 
     let (for_dx, for_dw) = (wants(Some(0)).then_some(kept), wants(Some(1)).then_some(x));
     let for_da = wants(Some(2)).then_some(seen);
@@ -209,7 +205,7 @@ fn step<const D: usize>(
         });
         found
     };
-    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs, backward))
+    recorded(y, inputs, backward)
 }
 
 /// Factors of the narrow side of an update.

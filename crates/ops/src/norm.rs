@@ -9,11 +9,11 @@ use crate::linear::check_width;
 #[cfg(feature = "cube")]
 use crate::{
     cube,
-    graph::{AnyFloat, with_gradients},
+    graph::{AnyFloat, recorded},
 };
 use burn::backend::flex::FlexTensor;
 #[cfg(feature = "cube")]
-use burn::backend::{AutodiffBackend, Dispatch, DispatchTensor, TensorMetadata};
+use burn::backend::{DispatchTensor, TensorMetadata};
 use burn::tensor::{DType, Tensor};
 use undertone_kernels::norm as kernels;
 
@@ -73,10 +73,6 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilo
     let made = [shapes[0].clone(), [rows, 2].into()];
     let run = move |inputs| norm.forward(inputs);
     let [y, statistics] = cube::launched("layer_norm", [x.clone(), weight.clone(), bias], made, run);
-    let y = Tensor::<D>::from_dispatch(y);
-    if !inputs.iter().any(AnyFloat::has_autodiff) {
-        return host::restored(y, dtype);
-    }
     let backward = move |dy: DispatchTensor| {
         let [of_x, of_weight] = shapes;
         let inputs = [x, statistics, weight, dy];
@@ -88,8 +84,7 @@ fn step<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, epsilo
         let [dx] = cube::launched("layer_norm_backward_x", inputs, [of_x], run);
         vec![Some(dx), None, None]
     };
-    let y = with_gradients(Dispatch::from_inner(y.into_dispatch()), inputs.into(), backward);
-    host::restored(Tensor::from_dispatch(y), dtype)
+    host::restored(recorded(Tensor::from_dispatch(y), inputs, backward), dtype)
 }
 
 #[derive(Clone, Debug)]

@@ -16,14 +16,13 @@ use crate::casts::mask_numbers;
 use crate::cube;
 #[cfg(feature = "tch")]
 use crate::device::Backing;
-use crate::graph::{AnyFloat, with_gradients};
+use crate::graph::{AnyFloat, recorded};
 use crate::host::{self, HostOp, apply, floats, fused, like, numbers, tensor};
 #[cfg(feature = "tch")]
 use crate::libtorch;
 use crate::precision::{lowered, product_type};
 use crate::random::draw_seed;
 use burn::backend::flex::FlexTensor;
-use burn::backend::{AutodiffBackend, Dispatch};
 #[cfg(feature = "cube")]
 use burn::tensor::DType;
 use burn::tensor::{Bool, Tensor};
@@ -194,21 +193,13 @@ impl HostOp<3> for HostAttention {
 /// query; the backward pass recomputes the weights.
 fn step(make: MakeBody, [query, key, value]: [Tensor<3>; 3], options: AttentionOptions) -> Tensor<3> {
     let inputs = [&query, &key, &value].map(|x| AnyFloat::from(x.clone()));
-    let tracked = inputs.iter().any(AnyFloat::is_tracked);
     let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let drop = (with_autodiff && options.dropout > 0.0).then(|| (options.dropout, draw_seed()));
     let qkv = [query, key, value].map(|x| AnyFloat::from(x).plain().tensor::<3>());
     let key_padding = options.key_padding.map(Tensor::inner);
     let (out, gradients) = make(&qkv, AttentionOptions { key_padding, ..options }, drop).forward(qkv);
-    if !with_autodiff {
-        return out;
-    }
-    let y = Dispatch::from_inner(out.into_dispatch());
-    if !tracked {
-        return Tensor::from_dispatch(y);
-    }
     let backward = move |d_out| gradients(Tensor::from_dispatch(d_out)).map(|x| Some(x.into_dispatch())).into();
-    Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
+    recorded(out, inputs, backward)
 }
 
 /// Chooses the body of a step for its tensors; dropout is given as a probability and a seed.

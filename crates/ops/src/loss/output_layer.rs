@@ -2,11 +2,10 @@
 
 use super::cross_entropy::RowLosses;
 use crate::capacity::Capacity;
-use crate::graph::{AnyFloat, with_gradients};
+use crate::graph::{AnyFloat, recorded};
 use crate::linear::column_sums;
 use crate::product::matmul_as;
 use crate::{host, sum};
-use burn::backend::{AutodiffBackend, Dispatch};
 use burn::tensor::{DType, Tensor};
 use std::ops::Range;
 
@@ -30,15 +29,11 @@ pub(super) fn step(
     // A weight may be held in half precision. Nothing is kept of it for the backward pass.
     let weight = host::restored(weight, dtype);
     let inputs: Vec<AnyFloat> = [x.into(), weight.into()].into_iter().chain(bias.map(AnyFloat::from)).collect();
-    let with_autodiff = inputs.iter().any(AnyFloat::has_autodiff);
     let wanted = [0, 1, 2].map(|i| inputs.get(i).is_some_and(AnyFloat::is_tracked));
     let plain = |i: usize| inputs.get(i).cloned().map(AnyFloat::plain);
     let layer =
         OutputLayer { weight: plain(1).expect("a weight").tensor(), bias: plain(2).map(AnyFloat::tensor), wanted };
     let (sum, gradients) = layer.losses(plain(0).expect("an input").tensor(), of_rows);
-    if !with_autodiff {
-        return sum;
-    }
     let backward = move |dy| {
         let dy = Tensor::<1>::from_dispatch(dy);
         let Gradients { x, weight, bias } = gradients;
@@ -46,7 +41,7 @@ pub(super) fn step(
         let bias = bias.map(|g| host::restored(g * dy.clone(), dtype).into_dispatch());
         vec![x.map(matrix), weight.map(matrix), bias]
     };
-    Tensor::from_dispatch(with_gradients(Dispatch::from_inner(sum.into_dispatch()), inputs, backward))
+    recorded(sum, inputs, backward)
 }
 
 /// Output layer, without autodiff, and flags for which of input, weight and bias need a gradient.

@@ -71,8 +71,7 @@ fn writes_sums<const D: usize>(factor: &Tensor<D>) -> bool {
 #[cfg(feature = "cube")]
 mod kernel {
     use crate::cube::{self, Rounding};
-    use crate::graph::{AnyFloat, with_gradients};
-    use burn::backend::{AutodiffBackend, Dispatch};
+    use crate::graph::{AnyFloat, recorded};
     use burn::tensor::{DType, Tensor};
 
     /// Returns a product in the type of its factors.
@@ -84,7 +83,7 @@ mod kernel {
         let inputs = [lhs.clone(), rhs.clone()].map(AnyFloat::from);
         let [wants_lhs, wants_rhs] = inputs.each_ref().map(AnyFloat::is_tracked);
         let (lhs, rhs) = (lhs.inner(), rhs.inner());
-        let y = Dispatch::from_inner(plain(lhs.clone(), rhs.clone(), dtype, rounding).into_dispatch());
+        let y = plain(lhs.clone(), rhs.clone(), dtype, rounding);
         let (for_rhs, for_lhs) = (wants_rhs.then_some(lhs), wants_lhs.then_some(rhs));
         let backward = move |dy| {
             let dy = Tensor::<D>::from_dispatch(dy);
@@ -93,7 +92,7 @@ mod kernel {
             let d_rhs = for_rhs.map(|lhs: Tensor<D>| product(lhs.swap_dims(D - 2, D - 1), dy));
             vec![d_lhs, d_rhs]
         };
-        Tensor::from_dispatch(with_gradients(y, inputs.into(), backward))
+        recorded(y, inputs, backward)
     }
 
     /// Returns a product in `dtype`, without gradients.
