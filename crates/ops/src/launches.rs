@@ -1,4 +1,4 @@
-//! Counters and timers of kernel launches.
+//! Counters of kernel launches.
 
 use burn::tensor::Device;
 use std::collections::BTreeMap;
@@ -6,29 +6,6 @@ use std::time::Duration;
 
 /// Counter of the kernels that CubeCL launches in this process, on all devices, during its lifetime.
 pub struct LaunchCounter(Counter);
-
-impl LaunchCounter {
-    /// Begins to count; `None` in a build without CubeCL. Only one counter is active at a time: the one started last.
-    pub fn start() -> Option<Self> {
-        Counter::start().map(Self)
-    }
-
-    /// Waits for `device` and returns the number of launches since the last call, by kernel name.
-    pub fn take(&mut self, device: &Device) -> BTreeMap<&'static str, usize> {
-        // A failure of the device is reported by the next read.
-        let _ = device.sync();
-        self.0.take().into_iter().map(|(kernel, launched)| (kernel, launched.count)).collect()
-    }
-
-    /// As [`take`](Self::take), for all kernels together.
-    pub fn count(&mut self, device: &Device) -> usize {
-        self.take(device).values().sum()
-    }
-}
-
-/// Timer of the kernels that CubeCL launches in this process, on all devices, during its lifetime. Each launch is
-/// waited for, so the sum exceeds the time that the kernels take together.
-pub struct LaunchTimer(Counter);
 
 /// Launches of kernels of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,17 +16,27 @@ pub struct Launched {
     pub time: Duration,
 }
 
-impl LaunchTimer {
-    /// Begins to time; `None` in a build without CubeCL. It replaces an active [`LaunchCounter`].
+impl LaunchCounter {
+    /// Begins to count; `None` in a build without CubeCL. Only one counter is active at a time: the one started last.
     pub fn start() -> Option<Self> {
-        Counter::start_timing().map(Self)
+        Counter::new(false).map(Self)
+    }
+
+    /// Begins to count and time. Each launch is waited for, so the sum exceeds the time that the kernels take together.
+    pub fn start_timing() -> Option<Self> {
+        Counter::new(true).map(Self)
     }
 
     /// Waits for `device` and returns the launches since the last call, by kernel name.
     pub fn take(&mut self, device: &Device) -> BTreeMap<&'static str, Launched> {
-        // As above.
+        // A failure of the device is reported by the next read.
         let _ = device.sync();
         self.0.take()
+    }
+
+    /// Waits for `device` and returns the number of launches since the last call, of all kernels together.
+    pub fn count(&mut self, device: &Device) -> usize {
+        self.take(device).values().map(|launched| launched.count).sum()
     }
 }
 
@@ -95,17 +82,10 @@ mod observed {
     }
 
     impl Counter {
-        pub fn start() -> Option<Self> {
-            Some(Self::new(TimingRequest::None))
-        }
-
-        pub fn start_timing() -> Option<Self> {
-            Some(Self::new(TimingRequest::Resolved))
-        }
-
-        fn new(timing: TimingRequest) -> Self {
+        pub fn new(timed: bool) -> Option<Self> {
+            let timing = if timed { TimingRequest::Resolved } else { TimingRequest::None };
             let counts = Arc::new(Counts { kernels: Mutex::default(), timing });
-            Self { _observation: LaunchObservation::new(counts.clone()), counts }
+            Some(Self { _observation: LaunchObservation::new(counts.clone()), counts })
         }
 
         pub fn take(&self) -> BTreeMap<&'static str, Launched> {
@@ -119,11 +99,7 @@ enum Counter {}
 
 #[cfg(not(feature = "cube"))]
 impl Counter {
-    fn start() -> Option<Self> {
-        None
-    }
-
-    fn start_timing() -> Option<Self> {
+    fn new(_timed: bool) -> Option<Self> {
         None
     }
 
@@ -142,7 +118,7 @@ mod tests {
     #[ignore = "needs CubeCL's backend: cargo xtask test --device wgpu"]
     fn kernels_are_counted_and_timed() {
         let product = || Tensor::<2>::ones([64, 64], &device()).matmul(Tensor::ones([64, 64], &device()));
-        let mut timer = LaunchTimer::start().expect("CubeCL");
+        let mut timer = LaunchCounter::start_timing().expect("CubeCL");
         let y = product();
         let timed = timer.take(&device());
         drop(y);

@@ -91,7 +91,7 @@ pub use graph::{AnyFloat, fork};
 pub use groups::{add, average, sum_of_squares};
 pub use hook::{BackwardHook, GradientsSoFar, with_backward_hook};
 pub use host::{Kernels, NoBf16, on_pool, runs_ahead, set_kernels, set_matmul_precision};
-pub use launches::{LaunchCounter, LaunchTimer, Launched};
+pub use launches::{LaunchCounter, Launched};
 pub use linear::{embedding, linear, linear_lowered};
 pub use lora::lora_bank;
 pub use lora_linear::{LoraGates, LoraUpdate, lora_linear, lora_linear_lowered};

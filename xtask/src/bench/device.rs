@@ -19,7 +19,7 @@ use undertone::model::adapters::Gates;
 use undertone::model::backbone::{BackboneInput, BoxedBackbone};
 use undertone::model::router::{GateKind, RouterConfig};
 use undertone::model::whisper::{Whisper, WhisperConfig};
-use undertone::ops::{Capacity, Compute, DeviceSpec, LaunchCounter, waits};
+use undertone::ops::{Capacity, Compute, DeviceSpec, LaunchCounter, Launched, waits};
 use undertone::phases::config::RoutingWeights;
 use undertone::phases::run::{TaskModel, routing_sums, routing_terms, task_vectors};
 use undertone::tasks::HeadConfig;
@@ -205,7 +205,7 @@ fn count<M: Measured>(args: &Args, spec: DeviceSpec, measured: M, model: M::Mode
     let ended = counted[1..].iter().chain([after]);
     ended
         .flat_map(|moment| &moment.kernels)
-        .for_each(|(kernel, count)| *kernels.entry(short(kernel)).or_default() += count);
+        .for_each(|(kernel, launched)| *kernels.entry(short(kernel)).or_default() += launched.count);
     let mut most: Vec<(String, f64)> =
         kernels.iter().map(|(kernel, count)| (kernel.clone(), per_step(*count))).collect();
     most.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -267,7 +267,7 @@ struct Seen {
 /// The moment that a batch is brought to the device.
 struct Moment {
     /// Launched since the moment before.
-    kernels: BTreeMap<&'static str, usize>,
+    kernels: BTreeMap<&'static str, Launched>,
     /// Since the process began.
     waits: u64,
     time: Instant,

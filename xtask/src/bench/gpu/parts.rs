@@ -9,7 +9,7 @@ use crate::bench::training::{Trained, Training};
 use burn::tensor::Device;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use undertone::ops::{Compute, DeviceSpec, LaunchTimer, Launched};
+use undertone::ops::{Compute, DeviceSpec, LaunchCounter, Launched};
 use undertone::phases::Trainable;
 use undertone::train::ProcessGroup;
 use undertone_cli::{Failure, say};
@@ -143,7 +143,7 @@ fn kernels(args: &ChildArgs, device: &Device) -> Result<Vec<Value>, Failure> {
         training.step()?;
     }
     let nothing = || Failure::BadInput("nothing times kernels on this device: CubeCL does, on cuda and wgpu".into());
-    let mut timer = LaunchTimer::start().ok_or_else(nothing)?;
+    let mut timer = LaunchCounter::start_timing().ok_or_else(nothing)?;
     timer.take(device);
     training.step()?;
     let mut kinds = BTreeMap::<String, Launched>::new();
