@@ -45,10 +45,11 @@ fn gelu_on_cube<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     let (shape, dtype) = (x.shape(), x.dtype());
     differentiated(x, |x| {
         let input = x.clone().into_dispatch();
-        let y = cube::launched_as("gelu", [input], shape.clone(), dtype, cube::gelu);
+        let [y] = cube::launched_as("gelu", [input], [(shape.clone(), dtype)], cube::gelu);
         let backward = move |dy: Tensor<D>| {
             let inputs = [x, dy].map(Tensor::into_dispatch);
-            Tensor::from_dispatch(cube::launched_as("gelu_backward", inputs, shape, dtype, cube::gelu_backward))
+            let [dx] = cube::launched_as("gelu_backward", inputs, [(shape, dtype)], cube::gelu_backward);
+            Tensor::from_dispatch(dx)
         };
         (Tensor::from_dispatch(y), backward)
     })

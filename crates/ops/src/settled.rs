@@ -19,8 +19,9 @@ pub fn settled<const D: usize>(x: Tensor<D>) -> Tensor<D> {
         return long_lived(x, |x| {
             let (shape, dtype) = (x.shape(), x.dtype());
             // The copy is another tensor, because the first one is still held.
-            let copy = |[x]: [CubeTensor; 1]| (x.clone().copy(), x).0;
-            Tensor::from_dispatch(cube::launched_as("settled", [x.into_dispatch()], shape, dtype, copy))
+            let copy = |[x]: [CubeTensor; 1]| [(x.clone().copy(), x).0];
+            let [copy] = cube::launched_as("settled", [x.into_dispatch()], [(shape, dtype)], copy);
+            Tensor::from_dispatch(copy)
         });
     }
     x

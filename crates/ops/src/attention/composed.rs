@@ -14,11 +14,7 @@ use crate::device::Backing;
 use crate::host;
 use crate::precision::product_type;
 use crate::product::{matmul_as, matmul_to_f32};
-#[cfg(feature = "cube")]
-use burn::tensor::Shape;
 use burn::tensor::{Bool, DType, Device, Tensor};
-#[cfg(feature = "cube")]
-use burn_cubecl::tensor::CubeTensor;
 use std::ops::Range;
 
 /// Composed attention, in pieces of queries, so that at most [`scores_at_once`] exist at a time. Everything between the
@@ -168,9 +164,10 @@ impl Scores<'_> {
         if let Some((softmax, mask)) = self.kernel() {
             let shape = self.scores.shape();
             let [batch, heads, rows, _] = self.scores.dims();
-            let outputs = vec![(shape, self.low), ([batch, heads, rows, 1].into(), DType::F32)];
-            let made = launched("softmax", [self.scores, mask], outputs, move |inputs| softmax.forward(inputs));
-            let [weights, sums] = made;
+            let outputs = [(shape, self.low), ([batch, heads, rows, 1].into(), DType::F32)];
+            let inputs = [self.scores, mask].map(Tensor::into_dispatch);
+            let made = cube::launched_as("softmax", inputs, outputs, move |inputs| softmax.forward(inputs));
+            let [weights, sums] = made.map(Tensor::from_dispatch);
             return (weights, None, sums);
         }
         let (attention, low) = (self.attention, self.low);
@@ -187,9 +184,10 @@ impl Scores<'_> {
     fn backward(self, change: Tensor<4>, sums: Tensor<4>, deltas: Tensor<4>) -> [Tensor<4>; 2] {
         #[cfg(feature = "cube")]
         if let Some((softmax, mask)) = self.kernel() {
-            let outputs = vec![(self.scores.shape(), self.low); 2];
-            let inputs = [self.scores, change, sums, deltas, mask];
-            return launched("softmax_backward", inputs, outputs, move |inputs| softmax.backward(inputs));
+            let outputs = [(); 2].map(|()| (self.scores.shape(), self.low));
+            let inputs = [self.scores, change, sums, deltas, mask].map(Tensor::into_dispatch);
+            let made = cube::launched_as("softmax_backward", inputs, outputs, move |inputs| softmax.backward(inputs));
+            return made.map(Tensor::from_dispatch);
         }
         let (attention, low) = (self.attention, self.low);
         let weights = (self.masked() - sums).exp();
@@ -219,20 +217,6 @@ impl Scores<'_> {
         let mask = padding.as_ref().map_or_else(|| self.scores.clone(), |mask| mask_numbers(mask.clone()));
         Some((softmax, mask))
     }
-}
-
-/// Runs a kernel on tensors of four axes.
-#[cfg(feature = "cube")]
-fn launched<const I: usize>(
-    name: &str,
-    inputs: [Tensor<4>; I],
-    outputs: Vec<(Shape, DType)>,
-    run: impl Fn([CubeTensor; I]) -> [CubeTensor; 2] + Send + Sync + 'static,
-) -> [Tensor<4>; 2] {
-    let inputs = inputs.map(Tensor::into_dispatch).into();
-    let run = move |inputs: Vec<CubeTensor>| run(inputs.try_into().expect("as many as there are")).into();
-    let made: Vec<Tensor<4>> = cube::queue(name, inputs, outputs, run).into_iter().map(Tensor::from_dispatch).collect();
-    made.try_into().expect("two tensors")
 }
 
 /// Returns some rows, without a copy if they are all rows.

@@ -5,7 +5,6 @@ use crate::casts::mask_numbers;
 use crate::cube;
 use crate::device::Backing;
 use burn::tensor::{Bool, DType, Device, Tensor};
-use burn_cubecl::tensor::CubeTensor;
 
 /// Kernels for matrix units, and the mask that they read.
 pub(super) struct Flash {
@@ -51,14 +50,11 @@ impl Flash {
         let [batch, heads, queries, d_head] = factors[0].dims();
         let out = (vec![batch, queries, heads * d_head].into(), dtype);
         let sums = ([batch, heads, queries, 1].into(), DType::F32);
-        let inputs = factors.into_iter().chain([self.mask]).map(Tensor::into_dispatch).collect();
-        let run = move |inputs: Vec<CubeTensor>| {
-            let inputs = inputs.try_into().expect("three factors and a mask");
-            kernels.forward(inputs, dtype).into()
-        };
-        let mut made = cube::queue("flash", inputs, vec![out, sums], run).into_iter();
-        let mut next = || made.next().expect("an output and its sums");
-        (Tensor::from_dispatch(next()), Tensor::from_dispatch(next()))
+        let [query, key, value] = factors;
+        let inputs = [query, key, value, self.mask].map(Tensor::into_dispatch);
+        let run = move |inputs| kernels.forward(inputs, dtype);
+        let [out, sums] = cube::launched_as("flash", inputs, [out, sums], run);
+        (Tensor::from_dispatch(out), Tensor::from_dispatch(sums))
     }
 
     /// Returns the gradients of queries, keys and values, `[batch, time, heads · d_head]` in the type of `out`. `d_out` is split as the factors are, and
@@ -77,13 +73,10 @@ impl Flash {
         let [query, key, value] = factors.map(Tensor::into_dispatch);
         let [mask, sums, d_out] = [self.mask, sums, d_out].map(Tensor::into_dispatch);
         let kernels = self.kernels;
-        let run = move |inputs: Vec<CubeTensor>| {
-            let inputs: [CubeTensor; 7] = inputs.try_into().expect("as many as there are");
-            let [query, key, value, mask, out, sums, d_out] = inputs;
-            kernels.backward([query, key, value, mask], [out, sums, d_out], scale as f32).into()
+        let run = move |[query, key, value, mask, out, sums, d_out]: [_; 7]| {
+            kernels.backward([query, key, value, mask], [out, sums, d_out], scale as f32)
         };
-        let inputs = vec![query, key, value, mask, out.into_dispatch(), sums, d_out];
-        let made = cube::queue("flash_backward", inputs, shapes.into(), run).into_iter().map(Tensor::from_dispatch);
-        made.collect::<Vec<_>>().try_into().expect("a gradient for each factor")
+        let inputs = [query, key, value, mask, out.into_dispatch(), sums, d_out];
+        cube::launched_as("flash_backward", inputs, shapes, run).map(Tensor::from_dispatch)
     }
 }

@@ -71,12 +71,10 @@ fn exchanged<const N: usize, const D: usize, const E: usize>(
     shapes: [Vec<usize>; N],
     heads: cube::Heads,
 ) -> [Tensor<E>; N] {
-    let outputs = shapes.into_iter().map(|shape| (shape.into(), heads.dtype)).collect();
+    let outputs = shapes.map(|shape| (shape.into(), heads.dtype));
     // A kernel reads numbers of one type.
     let dtype = tensors[0].dtype();
     let dtype = if tensors.iter().all(|x| x.dtype() == dtype) { dtype } else { DType::F32 };
-    let inputs = tensors.into_iter().map(|x| host::restored(x, dtype).into_dispatch()).collect();
-    let made = cube::queue("heads", inputs, outputs, move |inputs| heads.exchange(inputs));
-    let made: Vec<Tensor<E>> = made.into_iter().map(Tensor::from_dispatch).collect();
-    made.try_into().expect("as many as there were")
+    let inputs = tensors.map(|x| host::restored(x, dtype).into_dispatch());
+    cube::launched_as("heads", inputs, outputs, move |inputs| heads.exchange(inputs)).map(Tensor::from_dispatch)
 }

@@ -1,23 +1,19 @@
 //! Casts of many tensors, by one kernel for each group of them.
 
-use super::launch::{element, vector_width, wide_grid, wide_stride};
+use super::launch::{element, empty_as, vector_width, wide_grid, wide_stride};
 use super::optimizer::{every, grouped, longest};
 use burn::tensor::DType;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
 /// Returns f32 tensors in another type.
 pub(crate) fn cast_all(tensors: Vec<CubeTensor>, dtype: DType) -> Vec<CubeTensor> {
     let client = tensors[0].client.clone();
-    let output = |x: &CubeTensor| {
-        empty_device_contiguous_dtype(x.client.clone(), x.device.clone(), x.meta.shape().clone(), dtype)
-    };
     let pairs = tensors.into_iter().map(into_contiguous).flat_map(|x| {
-        let y = output(&x);
+        let y = empty_as(&x, x.meta.shape().clone(), dtype);
         [x, y]
     });
     let mut made = Vec::new();

@@ -1,30 +1,29 @@
 //! Exact GELU, computed in f32, of tensors of any float type.
 
-use super::launch::{element, vector_width, wide_grid, wide_stride};
+use super::launch::{element, empty_as, vector_width, wide_grid, wide_stride};
 use burn::backend::TensorMetadata;
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// Returns `x · Φ(x)` in the type of `x`.
-pub(crate) fn gelu([x]: [CubeTensor; 1]) -> CubeTensor {
+pub(crate) fn gelu([x]: [CubeTensor; 1]) -> [CubeTensor; 1] {
     let x = into_contiguous(x);
-    elementwise(x.clone(), x, false)
+    [elementwise(x.clone(), x, false)]
 }
 
 /// Returns the gradient of `x`, in its type, from that of the output: `dy · (Φ(x) + x φ(x))`.
-pub(crate) fn gelu_backward([x, dy]: [CubeTensor; 2]) -> CubeTensor {
-    elementwise(into_contiguous(x), into_contiguous(dy), true)
+pub(crate) fn gelu_backward([x, dy]: [CubeTensor; 2]) -> [CubeTensor; 1] {
+    [elementwise(into_contiguous(x), into_contiguous(dy), true)]
 }
 
 /// The forward pass does not read `dy`.
 fn elementwise(x: CubeTensor, dy: CubeTensor, is_backward: bool) -> CubeTensor {
     let (client, elements) = (x.client.clone(), x.meta.num_elements());
-    let made = empty_device_contiguous_dtype(client.clone(), x.device.clone(), x.shape(), x.dtype);
+    let made = empty_as(&x, x.shape(), x.dtype);
     if elements > 0 {
         let width = vector_width([&x, &dy, &made].into_iter());
         let (cubes, units) = wide_grid(&client, elements / width);

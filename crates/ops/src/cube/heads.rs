@@ -1,6 +1,6 @@
 //! Heads of attention, split and merged for several tensors in one launch.
 
-use super::launch::{element, row_vector_width, wide_grid, wide_stride};
+use super::launch::{element, empty_as, row_vector_width, wide_grid, wide_stride};
 use super::optimizer::{every, longest};
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -8,7 +8,6 @@ use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::ir::ElemType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 
 /// Exchanges two inner axes of tensors of one float type and multiplies each tensor by its factor: `[batch, time, heads · d_head]` becomes `[batch,
@@ -25,7 +24,7 @@ pub(crate) struct Heads {
 
 impl Heads {
     /// Returns the tensors with the axes exchanged, contiguous.
-    pub fn exchange(&self, tensors: Vec<CubeTensor>) -> Vec<CubeTensor> {
+    pub fn exchange<const N: usize>(&self, tensors: [CubeTensor; N]) -> [CubeTensor; N] {
         let (client, from) = (tensors[0].client.clone(), tensors[0].dtype);
         let (mut sizes, mut factors) = (SequenceArg::<usize>::new(), SequenceArg::<f32>::new());
         let (mut pairs, mut d_head) = (Vec::new(), 0);
@@ -43,7 +42,7 @@ impl Heads {
             let (outer, inner) = if self.split { (time, self.heads) } else { (self.heads, time) };
             [outer, inner].into_iter().for_each(|size| sizes.push(size));
             factors.push(*factor);
-            let y = empty_device_contiguous_dtype(x.client.clone(), x.device.clone(), made.into(), self.dtype);
+            let y = empty_as(&x, made, self.dtype);
             pairs.extend([x, y]);
         }
         let width = row_vector_width(d_head, pairs.iter());
@@ -63,7 +62,8 @@ impl Heads {
             element(from),
             element(self.dtype),
         );
-        pairs.into_iter().skip(1).step_by(2).collect()
+        let made: Vec<CubeTensor> = pairs.into_iter().skip(1).step_by(2).collect();
+        made.try_into().expect("one tensor for each input")
     }
 }
 

@@ -69,23 +69,18 @@ pub(crate) fn launched<const I: usize, const O: usize>(
     outputs: [Shape; O],
     launch: impl Fn([CubeTensor; I]) -> [CubeTensor; O] + Send + Sync + 'static,
 ) -> [DispatchTensor; O] {
-    let launch = move |inputs: Vec<CubeTensor>| {
-        let inputs: [CubeTensor; I] = inputs.try_into().expect("as many as there are");
-        launch(inputs).into()
-    };
-    launched_all(name, inputs.into(), outputs.into(), launch).try_into().expect("one tensor for each output")
+    launched_as(name, inputs, outputs.map(|shape| (shape, DType::F32)), launch)
 }
 
-/// As [`launched`], for one tensor of another type.
-pub(crate) fn launched_as<const I: usize>(
+/// As [`launched`], for tensors of any types.
+pub(crate) fn launched_as<const I: usize, const O: usize>(
     name: &str,
     inputs: [DispatchTensor; I],
-    output: Shape,
-    dtype: DType,
-    launch: impl Fn([CubeTensor; I]) -> CubeTensor + Send + Sync + 'static,
-) -> DispatchTensor {
-    let launch = move |inputs: Vec<CubeTensor>| vec![launch(inputs.try_into().expect("as many as there are"))];
-    queue(name, inputs.into(), vec![(output, dtype)], launch).remove(0)
+    outputs: [(Shape, DType); O],
+    launch: impl Fn([CubeTensor; I]) -> [CubeTensor; O] + Send + Sync + 'static,
+) -> [DispatchTensor; O] {
+    let launch = move |inputs: Vec<CubeTensor>| launch(inputs.try_into().expect("as many as there are")).into();
+    queue(name, inputs.into(), outputs.into(), launch).try_into().expect("one tensor for each output")
 }
 
 /// As [`launched`], if the number of tensors depends on the model.

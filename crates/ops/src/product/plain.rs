@@ -99,8 +99,9 @@ mod kernel {
     pub(crate) fn plain<const D: usize>(lhs: Tensor<D>, rhs: Tensor<D>, dtype: DType, rounding: Rounding) -> Tensor<D> {
         let shape = cube::product_shape(&lhs.shape(), &rhs.shape());
         let factors = [lhs.into_dispatch(), rhs.into_dispatch()];
-        let launch = move |[lhs, rhs]: [_; 2]| cube::matmul(&lhs, &rhs, dtype, rounding);
-        Tensor::from_dispatch(cube::launched_as("matmul", factors, shape, dtype, launch))
+        let launch = move |[lhs, rhs]: [_; 2]| [cube::matmul(&lhs, &rhs, dtype, rounding)];
+        let [y] = cube::launched_as("matmul", factors, [(shape, dtype)], launch);
+        Tensor::from_dispatch(y)
     }
 }
 

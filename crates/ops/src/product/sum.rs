@@ -137,9 +137,9 @@ fn product<const D: usize>([lhs, rhs]: [Matrix; 2], dtype: DType, shape: [usize;
         let forms = [lhs.form, rhs.form];
         let launch = move |[lhs, rhs]: [CubeTensor; 2]| {
             let y = cube::matmul(&forms[0].matrix(&lhs), &forms[1].matrix(&rhs), out, rounding);
-            CubeBackend::float_reshape(y, shape.into())
+            [CubeBackend::float_reshape(y, shape.into())]
         };
-        let y = cube::launched_as("matmul", [lhs.numbers.0, rhs.numbers.0], shape.into(), out, launch);
+        let [y] = cube::launched_as("matmul", [lhs.numbers.0, rhs.numbers.0], [(shape.into(), out)], launch);
         return host::restored(Tensor::from_dispatch(y), dtype);
     }
     matmul_as(lhs.tensor(), rhs.tensor(), dtype).reshape(shape)

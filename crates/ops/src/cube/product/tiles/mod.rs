@@ -14,10 +14,8 @@ mod warpgroup;
 
 use crate::cube::fragments::{LANES, has_fragments};
 use crate::cube::launch::{element, empty, wide_grid};
-use burn::tensor::DType;
 use burn_cubecl::cubecl::prelude::*;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use kernel::{SizesLaunch, product_of_tiles, sum_of_shares};
 use launch::{Launch, Term};
@@ -80,10 +78,7 @@ pub(super) fn launch_tiles(factors: &[[&CubeTensor; 2]], epilogue: Epilogue, y: 
         Some(_) => return false,
     };
     // Shares of sums are added by another kernel, always in the same order.
-    let partial = (shares > 1).then(|| {
-        let shape = [shares, left.batch, left.rows, right.columns].into();
-        empty_device_contiguous_dtype(client.clone(), y.device.clone(), shape, DType::F32)
-    });
+    let partial = (shares > 1).then(|| empty(y, [shares, left.batch, left.rows, right.columns]));
     let target = partial.as_ref().unwrap_or(y);
     let (y_pitch, y_batch) = match &partial {
         Some(_) => (right.columns, left.rows * right.columns),
