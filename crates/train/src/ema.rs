@@ -1,10 +1,11 @@
 //! An exponential moving average of the weights.
 
+use crate::gradients::{merge_by_name, trained};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use std::collections::BTreeMap;
 use undertone_ops::{AnyFloat, StepControl, average, flatten_all, settled};
-use undertone_store::{HostTensor, MapParameter, StoreError, VisitParameter, map, visit};
+use undertone_store::{HostTensor, MapParameter, StoreError, map};
 
 /// The average of every trainable parameter over the steps (Polyak and Juditsky, 1992), by name.
 #[derive(Debug)]
@@ -34,20 +35,10 @@ impl Ema {
         if self.weights.is_empty() {
             self.began = Some(step);
         }
-        let mut values = Values::default();
-        visit(model, &mut values);
-        let (found, values): (Vec<_>, Vec<_>) = values.found.into_iter().unzip();
-        let (mut names, mut pairs) = (Vec::new(), Vec::new());
-        for (name, value) in found.into_iter().zip(flatten_all(values)) {
-            match self.weights.remove(&name) {
-                Some(average) => {
-                    names.push(name);
-                    pairs.push([average, value]);
-                }
-                None => drop(self.weights.insert(name, settled(value))),
-            }
-        }
-        self.weights.extend(names.into_iter().zip(average(pairs, decay, control)));
+        let (names, values): (Vec<_>, Vec<_>) = trained(model).into_iter().unzip();
+        let values = flatten_all(values.into_iter().map(AnyFloat::plain).collect());
+        let averaged = |pairs| average(pairs, decay, control);
+        merge_by_name(&mut self.weights, names.into_iter().zip(values), settled, averaged);
     }
 
     /// Clears the average if `step` was its first update, because that step did not update parameters.
@@ -87,21 +78,6 @@ impl Ema {
             self.weights.insert(name, settled(values));
         }
         Ok(())
-    }
-}
-
-/// The trainable parameters of a model, by name.
-#[derive(Default)]
-struct Values {
-    found: Vec<(String, AnyFloat)>,
-}
-
-impl VisitParameter for Values {
-    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
-        let value = param.val();
-        if value.is_require_grad() {
-            self.found.push((path.to_owned(), value.inner().into()));
-        }
     }
 }
 

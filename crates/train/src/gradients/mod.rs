@@ -49,17 +49,7 @@ impl GradientSum {
     }
 
     fn add_found(&mut self, found: impl IntoIterator<Item = (String, Tensor<1>)>) {
-        let (mut names, mut pairs) = (Vec::new(), Vec::new());
-        for (name, gradient) in found {
-            match self.by_name.remove(&name) {
-                Some(sum) => {
-                    names.push(name);
-                    pairs.push([sum, gradient]);
-                }
-                None => drop(self.by_name.insert(name, gradient)),
-            }
-        }
-        self.by_name.extend(names.into_iter().zip(add(pairs)));
+        merge_by_name(&mut self.by_name, found, |gradient| gradient, add);
     }
 
     /// Number of elements of each gradient, by name.
@@ -108,6 +98,45 @@ impl GradientSum {
             self.scale *= clip_norm / norm;
         }
         norm
+    }
+}
+
+/// Merges vectors by name into `all`, which gets `fresh` of those with a new name. `combine` takes all other pairs at once, of
+/// the vector that is there and the one that was found.
+pub(crate) fn merge_by_name(
+    all: &mut BTreeMap<String, Tensor<1>>,
+    found: impl IntoIterator<Item = (String, Tensor<1>)>,
+    fresh: impl Fn(Tensor<1>) -> Tensor<1>,
+    combine: impl FnOnce(Vec<[Tensor<1>; 2]>) -> Vec<Tensor<1>>,
+) {
+    let (mut names, mut pairs) = (Vec::new(), Vec::new());
+    for (name, value) in found {
+        match all.remove(&name) {
+            Some(known) => {
+                names.push(name);
+                pairs.push([known, value]);
+            }
+            None => drop(all.insert(name, fresh(value))),
+        }
+    }
+    all.extend(names.into_iter().zip(combine(pairs)));
+}
+
+/// Returns the parameters of a model that are trained, with their names.
+pub(crate) fn trained<M: Module>(model: &M) -> Vec<(String, AnyFloat)> {
+    let mut parameters = Parameters(Vec::new());
+    visit(model, &mut parameters);
+    parameters.0
+}
+
+struct Parameters(Vec<(String, AnyFloat)>);
+
+impl VisitParameter for Parameters {
+    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
+        let parameter = param.val();
+        if parameter.is_require_grad() {
+            self.0.push((path.to_owned(), parameter.into()));
+        }
     }
 }
 

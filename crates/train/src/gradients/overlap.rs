@@ -6,17 +6,16 @@
 //! then on, gradients that are complete at a fork are sent there, in buckets, in an order that all ranks share.
 
 use super::buckets::{BUCKET, PlannedBucket};
-use super::{EarlySums, GradientSum};
+use super::{EarlySums, GradientSum, trained};
 use crate::shard::Shard;
 use crate::{ProcessGroup, TrainError};
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use undertone_ops::{AnyFloat, BackwardHook, GradientsSoFar, runs_ahead, with_backward_hook};
-use undertone_store::{VisitParameter, visit};
 
 /// Plan of a session for sending gradients.
 #[derive(Debug, Default)]
@@ -109,14 +108,14 @@ impl BackwardMode {
             Self::Nothing => found.add(model, loss.backward()),
             Self::Record(mut watch) => {
                 watch.has_watched = true;
-                watch.parameters = trained(model);
+                watch.parameters = trained(model).into_iter().collect();
                 let (left, mut watch) = with_backward_hook(watch, || loss.backward());
                 found.add(model, left);
                 watch.put_back(&mut found);
                 *self = Self::Record(watch);
             }
             Self::Send(mut early) => {
-                early.look_for(trained(model));
+                early.look_for(trained(model).into_iter().collect());
                 let (left, mut early) = with_backward_hook(*early, || loss.backward());
                 early.look_for(BTreeMap::new());
                 found.add(model, left);
@@ -188,27 +187,10 @@ impl BackwardHook for OrderRecorder {
     }
 }
 
-/// Returns the parameters that receive gradients, by name.
-fn trained<M: Module>(model: &M) -> BTreeMap<String, AnyFloat> {
-    let mut parameters = Parameters(BTreeMap::new());
-    visit(model, &mut parameters);
-    parameters.0
-}
-
-struct Parameters(BTreeMap<String, AnyFloat>);
-
-impl VisitParameter for Parameters {
-    fn visit<const D: usize>(&mut self, path: &str, param: &Param<Tensor<D>>) {
-        let parameter = param.val();
-        if parameter.is_require_grad() {
-            self.0.insert(path.to_owned(), parameter.into());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::module::Param;
     use burn::nn::{Linear, LinearConfig};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
