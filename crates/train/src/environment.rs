@@ -1,11 +1,11 @@
 //! `environment.json`: the software and the machine of a run.
 
-use crate::memory::kib_field;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use undertone_store::{StoreError, write_json};
 
 /// Version of Burn, which the workspace pins.
@@ -63,6 +63,9 @@ impl Environment {
     /// The environment of a session on `device` that begins now, after `step` optimizer steps.
     pub fn now(device: &Device, step: u64) -> Self {
         let revision = source_revision();
+        let (cpus, memory) = (CpuRefreshKind::nothing(), MemoryRefreshKind::nothing().with_ram());
+        let machine = System::new_with_specifics(RefreshKind::nothing().with_cpu(cpus).with_memory(memory));
+        let cpu = machine.cpus().first().map(|cpu| cpu.brand().trim().to_owned());
         Self {
             started: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
             step,
@@ -74,9 +77,9 @@ impl Environment {
             burn: BURN.into(),
             backends: undertone_ops::backends().iter().map(|name| (*name).to_owned()).collect(),
             device: device_name(device),
-            cpu: value_of(Path::new("/proc/cpuinfo"), "model name"),
+            cpu: cpu.filter(|model| !model.is_empty()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib_field(&text, "MemTotal:")),
+            memory_bytes: Some(machine.total_memory()).filter(|bytes| *bytes > 0),
             os: operating_system(),
             gpus: nvidia_gpus(Path::new("/proc/driver/nvidia/gpus")),
         }
@@ -136,19 +139,16 @@ fn operating_system() -> String {
     format!("{}{kernel}, {}", name.unwrap_or(std::env::consts::OS), std::env::consts::ARCH)
 }
 
-/// Returns the first value of a key in a file of lines `key : value`, as in Linux's `/proc`.
-fn value_of(path: &Path, key: &str) -> Option<String> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
-    pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
-}
-
 /// Lists the cards of NVIDIA's driver on Linux, which has a folder for each card with a file `information`.
 fn nvidia_gpus(folder: &Path) -> Vec<String> {
     let Ok(cards) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = cards.flatten().map(|card| card.path().join("information")).collect();
     paths.sort();
-    paths.iter().filter_map(|path| value_of(path, "Model")).collect()
+    let model = |path| {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("Model:")).map(|model| model.trim().to_owned())
+    };
+    paths.iter().filter_map(model).collect()
 }
 
 /// Formats seconds since 1970 as `2026-11-21T18:38:16Z`.
@@ -206,16 +206,6 @@ mod tests {
         }
         assert_eq!(nvidia_gpus(dir.path()), ["NVIDIA H200", "NVIDIA T4"]);
         assert!(nvidia_gpus(&dir.path().join("none")).is_empty());
-    }
-
-    #[test]
-    fn what_linux_says_of_itself_is_read() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("info");
-        std::fs::write(&path, "processor\t: 0\nmodel name\t: AMD EPYC 9B14: x\nprocessor\t: 1\n").expect("written");
-        assert_eq!(value_of(&path, "model name").as_deref(), Some("AMD EPYC 9B14: x"));
-        assert_eq!(value_of(&path, "processor").as_deref(), Some("0"));
-        assert_eq!((value_of(&path, "MemTotal"), value_of(&dir.path().join("none"), "x")), (None, None));
     }
 
     #[test]

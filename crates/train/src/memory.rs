@@ -118,7 +118,7 @@ pub fn peak_bytes(device: &Device) -> Option<u64> {
 }
 
 /// Returns the number of KiB after `name` in a file of the proc file system, in bytes.
-pub(crate) fn kib_field(text: &str, name: &str) -> Option<u64> {
+fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
