@@ -18,7 +18,6 @@ use burn::tensor::{Bytes, DType, Device, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use undertone_kernels::matrix::{Precision, set_precision};
 use undertone_kernels::numbers::Numbers;
 
 /// Implementation of operations on the CPU.
@@ -37,21 +36,6 @@ static COMPOSED: AtomicBool = AtomicBool::new(false);
 /// Selects the implementation of all operations of this process that begin after the call.
 pub fn set_kernels(kernels: Kernels) {
     COMPOSED.store(kernels == Kernels::Composed, Ordering::Relaxed);
-}
-
-/// The processor has none of the instructions that products in bfloat16 are written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this processor has neither AVX512-BF16 nor AVX2 instructions, so bf16 would be slower than f32: compute in f32"
-)]
-pub struct NoBf16;
-
-/// Sets the precision of all CPU products of this process that begin after the call.
-///
-/// # Errors
-/// When the processor lacks the instructions.
-pub fn set_matmul_precision(precision: Precision) -> Result<(), NoBf16> {
-    if set_precision(precision) { Ok(()) } else { Err(NoBf16) }
 }
 
 /// Whether operations on this device run as fused kernels.
