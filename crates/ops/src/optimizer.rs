@@ -120,28 +120,6 @@ pub struct FactoredMoments {
 }
 
 impl AdafactorRule {
-    /// As [`apply`](Self::apply). With `control`, the gradient is multiplied by the control's factor instead of by the
-    /// rule's scale, and the parameter is updated only if the control takes the step.
-    pub fn controlled(
-        &self,
-        shape: [usize; 3],
-        parameter: Tensor<1>,
-        gradient: Tensor<1>,
-        moments: FactoredMoments,
-        control: Option<&StepControl>,
-    ) -> (Tensor<1>, FactoredMoments) {
-        let Some(control) = control else { return self.apply(shape, parameter, gradient, moments) };
-        let (old, gradient) = ((parameter.clone(), moments.clone()), gradient * control.factor());
-        let rule = Self { gradient_scale: 1.0, ..*self };
-        let (parameter, new) = rule.apply(shape, parameter, gradient, moments);
-        let moments = FactoredMoments {
-            rows: control.choose(old.1.rows, new.rows),
-            columns: control.choose(old.1.columns, new.columns),
-            changes: old.1.changes.zip(new.changes).map(|(old, new)| control.choose(old, new)),
-        };
-        (control.choose(old.0, parameter), moments)
-    }
-
     /// Returns the parameter, `[batch · rows · columns]`, and its moments after the step. All tensors are f32, without
     /// autodiff. On the CPU they are updated in place when nothing else holds them.
     pub fn apply(

@@ -1,6 +1,6 @@
 //! Adafactor.
 
-use super::rule::{Stepped, Update, UpdateRule};
+use super::rule::{Stepped, Update, UpdateRule, under_control};
 use crate::config_error::{TrainConfigError, above_zero, check, share};
 use serde::{Deserialize, Serialize};
 use undertone_ops::{AdafactorRule, FactoredMoments, StepControl};
@@ -55,7 +55,7 @@ impl AdafactorConfig {
     /// State with a mean of the updates, by `beta1`.
     pub(super) const AVERAGED_STATE: &'static [&'static str] = &["row", "column", "change"];
 
-    fn controlled_step(&self, update: Update, gradient_scale: f64, control: Option<&StepControl>) -> Stepped {
+    fn scaled_step(&self, update: Update, gradient_scale: f64) -> Stepped {
         let rule = AdafactorRule {
             learning_rate: update.learning_rate,
             beta1: self.beta1.unwrap_or(0.0),
@@ -70,8 +70,7 @@ impl AdafactorConfig {
         let mut state = update.state.into_iter();
         let (rows, columns) = state.next().zip(state.next()).expect("two parts or three");
         let moments = FactoredMoments { rows, columns, changes: state.next() };
-        let (parameter, moments) =
-            rule.controlled(matrices(&update.shape), update.parameter, update.gradient, moments, control);
+        let (parameter, moments) = rule.apply(matrices(&update.shape), update.parameter, update.gradient, moments);
         let state = [moments.rows, moments.columns].into_iter().chain(moments.changes);
         (parameter, state.collect())
     }
@@ -99,11 +98,16 @@ impl UpdateRule for AdafactorConfig {
     }
 
     fn step(&self, update: Update) -> Stepped {
-        self.controlled_step(update, 1.0, None)
+        self.scaled_step(update, 1.0)
     }
 
     fn steps(&self, updates: Vec<Update>, gradient_scale: f64, control: Option<&StepControl>) -> Vec<Stepped> {
-        updates.into_iter().map(|update| self.controlled_step(update, gradient_scale, control)).collect()
+        let step = |update| match control {
+            Some(control) => under_control(control, update, |update| self.step(update)),
+            // The kernel applies the scale in its own pass.
+            None => self.scaled_step(update, gradient_scale),
+        };
+        updates.into_iter().map(step).collect()
     }
 }
 

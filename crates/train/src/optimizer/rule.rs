@@ -45,19 +45,29 @@ pub trait UpdateRule: DeserializeOwned + Send + Sync + Sized + 'static {
     /// `control`, or by `gradient_scale` where there is no control. If the control prevents the update, parameters and
     /// state are unchanged.
     fn steps(&self, updates: Vec<Update>, gradient_scale: f64, control: Option<&StepControl>) -> Vec<Stepped> {
-        let step = |mut update: Update| {
-            let Some(control) = control else {
+        let step = |mut update: Update| match control {
+            Some(control) => under_control(control, update, |update| self.step(update)),
+            None => {
                 update.gradient = update.gradient.mul_scalar(gradient_scale);
-                return self.step(update);
-            };
-            update.gradient = update.gradient * control.factor();
-            let (old, old_state) = (update.parameter.clone(), update.state.clone());
-            let (new, new_state) = self.step(update);
-            let state = old_state.into_iter().zip(new_state).map(|(old, new)| control.choose(old, new));
-            (control.choose(old, new), state.collect())
+                self.step(update)
+            }
         };
         updates.into_iter().map(step).collect()
     }
+}
+
+/// Takes a step with the gradient multiplied by the control's factor. If the control prevents the update, parameter and
+/// state are unchanged.
+pub(super) fn under_control(
+    control: &StepControl,
+    mut update: Update,
+    step: impl FnOnce(Update) -> Stepped,
+) -> Stepped {
+    update.gradient = update.gradient * control.factor();
+    let (old, old_state) = (update.parameter.clone(), update.state.clone());
+    let (new, new_state) = step(update);
+    let state = old_state.into_iter().zip(new_state).map(|(old, new)| control.choose(old, new));
+    (control.choose(old, new), state.collect())
 }
 
 /// Inputs of a parameter's step. Tensors are f32 and without autodiff.
