@@ -5,6 +5,7 @@
 
 use crate::linear::backward_bias;
 use crate::matrix::{Matrix, Threads, add_product};
+use crate::transpose::transposed;
 use crate::vector::{assume_written, written};
 use rayon::prelude::*;
 
@@ -142,15 +143,7 @@ impl Conv1d {
 
 /// Reorders `[.., rows, columns]` to `[.., columns, rows]`.
 fn exchange(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    let mut out = vec![0.0; x.len()];
-    for (out, x) in out.chunks_mut(rows * columns).zip(x.chunks(rows * columns)) {
-        for row in 0..rows {
-            for column in 0..columns {
-                out[column * rows + row] = x[row * columns + column];
-            }
-        }
-    }
-    out
+    x.chunks(rows * columns).flat_map(|x| transposed(x, rows, columns, columns)).collect()
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ simd_fn! {
 mod tests {
     use super::*;
     use crate::loss::CHUNK;
-    use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
+    use crate::testing::{assert_close, numeric_gradient, on_threads, random, targets, wide};
     use proptest::prelude::*;
 
     const ALL: Wanted = Wanted { x: true, weight: true, bias: false };
@@ -157,10 +157,6 @@ mod tests {
             sums[1] += temperature.powi(2) * p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
         }
         sums
-    }
-
-    fn targets(rows: usize, classes: usize) -> Vec<Option<usize>> {
-        (0..rows).map(|i| (i % 3 != 1).then_some(i * 7 % classes)).collect()
     }
 
     proptest! {

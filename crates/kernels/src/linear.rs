@@ -2,7 +2,7 @@
 
 use crate::few_rows;
 use crate::matrix::{Matrix, MatrixMut, RightFactor, Threads, add_product, product, product_by, product_kept};
-use crate::norm::column_sums;
+use crate::norm::{column_sums, rows};
 use crate::numbers::{LEAST_COLUMNS, LEAST_ROWS, Numbers};
 use crate::vector::{assume_written, written};
 use half::bf16;
@@ -122,11 +122,6 @@ pub fn backward_weight(dy: &[f32], x: Numbers, d_in: usize, d_out: usize) -> Vec
 /// Returns the gradient of the bias, `[d_out]`.
 pub fn backward_bias(dy: &[f32], d_out: usize) -> Vec<f32> {
     column_sums(dy, d_out)
-}
-
-fn rows(x: &[f32], columns: usize) -> usize {
-    assert!(columns > 0 && x.len().is_multiple_of(columns), "{} elements are not rows of {columns}", x.len());
-    x.len() / columns
 }
 
 #[cfg(test)]

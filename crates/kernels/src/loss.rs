@@ -174,7 +174,7 @@ simd_fn! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{assert_close, numeric_gradient, on_threads, random, wide};
+    use crate::testing::{assert_close, numeric_gradient, on_threads, random, targets, wide};
     use half::bf16;
     use proptest::prelude::*;
 
@@ -187,10 +187,6 @@ mod tests {
             log_sum - (1.0 - smoothing) * logit(target) - smoothing * mean
         };
         x.chunks(d).zip(loss.targets).filter_map(|(x, target)| target.map(|t| row(x, t))).sum()
-    }
-
-    fn targets(rows: usize, classes: usize) -> Vec<Option<usize>> {
-        (0..rows).map(|i| (i % 3 != 1).then_some(i * 7 % classes)).collect()
     }
 
     const ALL: Wanted = Wanted { x: true, weight: true, bias: true };

@@ -96,7 +96,10 @@ pub fn column_sums(x: &[f32], columns: usize) -> Vec<f32> {
 }
 
 /// Number of rows of `d` elements in `x`.
-fn rows(x: &[f32], d: usize) -> usize {
+///
+/// # Panics
+/// If `x` is not whole rows.
+pub(crate) fn rows(x: &[f32], d: usize) -> usize {
     assert!(d > 0 && x.len().is_multiple_of(d), "{} elements are not rows of {d}", x.len());
     x.len() / d
 }

@@ -27,6 +27,11 @@ pub fn numeric_gradient(x: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
         .collect()
 }
 
+/// Returns a class for each row; `None` for every third one, which is ignored.
+pub fn targets(rows: usize, classes: usize) -> Vec<Option<usize>> {
+    (0..rows).map(|i| (i % 3 != 1).then_some(i * 7 % classes)).collect()
+}
+
 /// Converts to f64.
 pub fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().copied().map(f64::from).collect()
