@@ -73,7 +73,7 @@ enum Numbers {
 impl Reading {
     /// Returns the numbers. Call it after giving the device further work, so that the device does not idle.
     ///
-    /// If the device has failed, as reading the tensor would.
+    /// # Panics
     /// As reading the tensor would, if the device has failed.
     pub fn finish(self) -> Vec<f32> {
         match self.numbers {
