@@ -11,7 +11,7 @@ const SMALL: [&str; 16] = [
 fn page(place: &Place, more: &[&str]) -> (Option<i32>, String) {
     let outcome = place.run(&[&SMALL, more].concat());
     let path = outcome.stdout.lines().last().unwrap_or_else(|| panic!("{outcome:?}"));
-    (outcome.status, std::fs::read_to_string(place.path(path)).expect("a page"))
+    (outcome.status, place.text(path))
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn environment_variables_are_read_as_settings_are_and_named_in_refusals() {
     let mut command = place.xtask(&["train", "--config", "tiny.yaml", "--set", "train.max_steps=3"]);
     command.env("UNDERTONE_TRAIN__OPTIMIZER__LR", "1e-5").env("UNDERTONE_DATA__TRAIN__SAMPLES", "8");
     Outcome::of(&mut command).succeeded();
-    let recorded = std::fs::read_to_string(place.path("runs/tiny/config.yaml")).expect("a configuration");
+    let recorded = place.text("runs/tiny/config.yaml");
     assert!(recorded.contains("lr: 0.00001") || recorded.contains("lr: 1e-5"), "{recorded}");
 }
 
@@ -172,7 +172,7 @@ fn a_model_folder_without_a_file_is_refused() {
 #[test]
 fn truncated_weights_are_named() {
     let cut = |place: &Place| {
-        let whole = std::fs::read(place.path("model/model.safetensors")).expect("read");
+        let whole = place.bytes("model/model.safetensors");
         place.write("model/model.safetensors", &whole[..whole.len() / 2]);
     };
     refuses_model(cut, &["model.safetensors"]);

@@ -1,9 +1,9 @@
 //! Whispers with options beyond OpenAI's architecture: trained, grown, continued, adapted, used and exported.
 
-use serde_json::Value;
 use std::path::Path;
 use undertone::fit::{Execution, Footprint};
 use undertone::phases::Experiment;
+use undertone_tests::toys::logged;
 use undertone_tests::{CLIPS, Place, wav, write_model};
 
 /// Every option, as a setting of the tiny experiment.
@@ -28,25 +28,12 @@ fn place() -> Place {
     place
 }
 
-fn config(place: &Place, folder: &str) -> Value {
-    let json = std::fs::read(place.path(folder).join("config.json")).expect("a configuration");
-    serde_json::from_slice(&json).expect("JSON")
-}
-
-/// Losses of the first evaluation, before training.
-fn first_loss(place: &Place, run: &str) -> f64 {
-    let lines = std::fs::read_to_string(place.path(run).join("metrics.jsonl")).expect("metrics");
-    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let found = lines.into_iter().find(|line| line["split"] == "valid" && line["step"] == 0);
-    found.expect("an evaluation before training")["loss"].as_f64().expect("a loss")
-}
-
 #[test]
 fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_hold_it() {
     let place = place();
     place.train("tiny.yaml", &[&["--set", "train.max_steps=4"], &OPTIONS[..]].concat()).succeeded();
     place.train("tiny.yaml", &[&["--resume", "--set", "train.max_steps=6"], &OPTIONS[..]].concat()).succeeded();
-    assert_eq!(config(&place, "runs/tiny/best")["model_type"], "compact_whisper");
+    assert_eq!(place.json("runs/tiny/best/config.json")["model_type"], "compact_whisper");
     let text = place.run(&["transcribe", "--model", "runs/tiny", "clip.wav"]).succeeded().stdout;
     for (format, program) in [("hf", "transformers"), ("ggml", "whisper.cpp")] {
         let refused = place.run(&["export", "--run", "runs/tiny", "--format", format, "--out", "there"]);
@@ -61,7 +48,7 @@ fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_
     }
     place.run(&["export", "--run", "runs/tiny", "--format", "undertone", "--out", "ours"]).succeeded();
     assert_eq!(place.run(&["transcribe", "--model", "ours", "clip.wav"]).succeeded().stdout, text);
-    let card = std::fs::read_to_string(place.path("ours/README.md")).expect("a card");
+    let card = place.text("ours/README.md");
     assert!(card.contains("undertone transcribe") && !card.contains("transformers"), "{card}");
 }
 
@@ -104,7 +91,7 @@ fn a_grown_model_begins_with_the_loss_of_the_one_that_it_grows_from() {
     let grown = ["--set", "model.source.grow_from=model", "--set", OPTIONS[1], "--set", OPTIONS[3], "--set", metrics];
     let quiet = run("grown", &grown).succeeded();
     assert!(!quiet.stderr.contains("does not begin"), "{}", quiet.stderr);
-    let [plain, conformer] = ["runs/plain", "runs/grown"].map(|run| first_loss(&place, run));
+    let [plain, conformer] = ["runs/plain", "runs/grown"].map(|run| logged(&place.path(run), "valid", "loss")[0]);
     assert!((plain - conformer).abs() < 1e-5 * plain, "{plain} and {conformer}");
     let pooled = run("pooled", &[&grown[..], &["--set", OPTIONS[7]]].concat()).succeeded();
     assert!(pooled.stderr.contains("the loss does not begin as that of `model`"), "{}", pooled.stderr);

@@ -113,9 +113,9 @@ fn earlier_keys_are_written_anew_in_the_file_and_comments_stay() {
     assert_eq!(checked.status, Some(1), "{checked:?}");
     assert!(checked.stderr.contains("`train.optimizer.decay_share`") && checked.stderr.contains("config migrate"));
     let before = Experiment::load(Some(&place.path("mine.yaml")), &[]).expect("loaded");
-    assert_eq!(std::fs::read_to_string(place.path("mine.yaml")).expect("read"), EARLIER, "nothing is changed");
+    assert_eq!(place.text("mine.yaml"), EARLIER, "nothing is changed");
     assert_eq!(migrate(&[]).status, Some(0));
-    let text = std::fs::read_to_string(place.path("mine.yaml")).expect("read");
+    let text = place.text("mine.yaml");
     assert_eq!(text, EARLIER.replace("schedule: wsd, decay_share: 0.5", "schedule: {type: wsd, decay_share: 0.5}"));
     assert_eq!(Experiment::load(Some(&place.path("mine.yaml")), &[]).expect("loaded"), before);
     for more in [&["--check"][..], &[]] {
@@ -131,7 +131,7 @@ fn a_comment_is_never_lost_without_a_word() {
     let shared = "train:\n  optimizer:\n    <<: {schedule: wsd, decay_share: 0.5} # shared\n    warmup_steps: 1\n";
     place.write("mine.yaml", shared);
     let outcome = place.run(&["config", "migrate", "mine.yaml"]).succeeded();
-    assert_eq!(std::fs::read_to_string(place.path("mine.yaml")).expect("read"), shared);
+    assert_eq!(place.text("mine.yaml"), shared);
     assert!(outcome.stderr.contains("stays as it is"), "{outcome:?}");
     place.write("new.yaml", &outcome.stdout);
     let load = |name: &str| Experiment::load(Some(&place.path(name)), &[]).expect("loaded");

@@ -31,7 +31,7 @@ fn train(place: &Place, steps: usize, more: &[&str]) -> (BTreeMap<String, HostTe
     let setting = format!("train.max_steps={steps}");
     place.train("tiny.yaml", &[&["--set", &setting][..], &SKIP, &CONSTANT, more].concat()).succeeded();
     let weights = place.path(&format!("runs/tiny/checkpoints/step-{steps:08}/model.safetensors"));
-    let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
+    let metrics = place.text("runs/tiny/metrics.jsonl");
     let trained = metrics.lines().filter(|line| line.contains("\"train\"")).map(str::to_owned).collect();
     (tensors(&weights), trained)
 }
@@ -92,8 +92,7 @@ fn a_run_that_keeps_its_encoders_states_goes_on_to_the_same_bits() {
 
 /// What `bad_samples.json` says.
 fn bad_samples(place: &Place) -> serde_json::Value {
-    let record = std::fs::read_to_string(place.path("runs/tiny/bad_samples.json")).expect("a record");
-    serde_json::from_str(&record).expect("JSON")
+    place.json("runs/tiny/bad_samples.json")
 }
 
 #[test]

@@ -5,6 +5,7 @@ use serde_json::Value;
 use undertone_testing::shared;
 use undertone_tests::model_folder::copy_folder;
 use undertone_tests::reference::fixture;
+use undertone_tests::toys::logged;
 use undertone_tests::{CLIPS, Outcome, Place, experiment, wav};
 
 /// So many seconds of a tone that nothing else is like, at a fifth of full scale.
@@ -96,9 +97,8 @@ fn clean_data_has_nothing_wrong_with_it() {
     // Start, language, task and no times, then the letters.
     assert_eq!((&train["tokens"]["least"], &train["tokens"]["most"]), (&6.0.into(), &8.0.into()));
     assert_eq!((&train["token_limit"], &train["languages"]["en"]), (&56.into(), &3.into()));
-    let written = std::fs::read_to_string(place.path("out/data_check.json")).expect("written");
-    assert_eq!(serde_json::from_str::<Value>(&written).expect("JSON"), report);
-    let picture = std::fs::read_to_string(place.path("out/data_check.svg")).expect("written");
+    assert_eq!(place.json("out/data_check.json"), report);
+    let picture = place.text("out/data_check.svg");
     assert!(picture.starts_with("<svg") && picture.contains("train: train.jsonl"), "{picture}");
 }
 
@@ -106,7 +106,7 @@ fn clean_data_has_nothing_wrong_with_it() {
 fn the_report_goes_to_standard_output_alone_where_it_is_asked_for() {
     let place = clean();
     let outcome = place.run(&[&CHECK[..4], &["--json", "-"][..]].concat());
-    let report: Value = serde_json::from_str(&outcome.stdout).expect("JSON and nothing else");
+    let report = outcome.json();
     assert_eq!(report["fails"], false);
     assert!(outcome.stderr.contains("nothing is wrong with it"), "{outcome:?}");
 }
@@ -116,7 +116,7 @@ fn what_a_synthesiser_makes_is_drawn_and_looked_at() {
     let place = Place::with_experiment(&format!("samples: 8, {CLIPS}"));
     let outcome = place.run(&CHECK);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
-    let report: Value = serde_json::from_slice(&std::fs::read(place.path("check.json")).expect("read")).expect("JSON");
+    let report = place.json("check.json");
     let train = &report["splits"][0]["sources"][0];
     assert_eq!((&train["samples"], &train["drawn"]), (&8.into(), &8.into()));
     assert!(outcome.stdout.contains("8 samples were made"), "{}", outcome.stdout);
@@ -148,7 +148,7 @@ fn audio_in_two_splits_is_a_leak_whatever_it_is_called() {
 #[test]
 fn recordings_without_validation_are_refused_by_every_command_that_judges() {
     let place = clean();
-    let yaml = std::fs::read_to_string(place.path("tiny.yaml")).expect("read");
+    let yaml = place.text("tiny.yaml");
     place.write("tiny.yaml", yaml.replace("  valid: {path: valid.jsonl}\n", ""));
     let before = place.tree();
     for command in [&["train"][..], &["eval"], &["data", "check"], &["data", "cache"], &["tune"]] {
@@ -166,7 +166,7 @@ fn recordings_without_validation_are_refused_by_every_command_that_judges() {
 /// A place with forty recordings, each in two rows of its list, and a share of them to judge by.
 fn with_a_share() -> Place {
     let place = clean();
-    let yaml = std::fs::read_to_string(place.path("tiny.yaml")).expect("read");
+    let yaml = place.text("tiny.yaml");
     place.write("tiny.yaml", yaml.replace("valid: {path: valid.jsonl}", "valid: {part_of_train: 0.25}"));
     let mut rows = String::new();
     for (start, end) in [(0.0, 0.5), (0.5, 1.0)] {
@@ -198,12 +198,8 @@ fn a_share_of_the_training_data_is_judged_and_not_trained_on() {
     let steps = ["--set", "train.max_steps=4", "--set", "train.evaluate={every: 2, metrics: [cer, loss]}"];
     place.train("tiny.yaml", &steps).succeeded();
     // The configuration that is saved means the same: the best model scores there what it scored in training.
-    let valid = place.run(&["eval", "--run", "runs/tiny"]);
-    let score: Value = serde_json::from_str(&valid.stdout).unwrap_or_else(|e| panic!("{e}: {valid:?}"));
-    let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
-    let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let scores: Vec<f64> =
-        lines.filter(|line| line["split"] == "valid").filter_map(|line| line["cer"].as_f64()).collect();
+    let score = place.run(&["eval", "--run", "runs/tiny"]).json();
+    let scores = logged(&place.path("runs/tiny"), "valid", "cer");
     let cer = score["cer"].as_f64().expect("a score");
     assert!(scores.iter().any(|score| (score - cer).abs() < 1e-4), "{score} {scores:?}");
     place.run(&["eval", "--run", "runs/tiny", "--split", "test"]).assert_refusal(&["no `data.test`"]);
@@ -399,7 +395,7 @@ tasks:
     let run = || place.run(&["data", "check", "--config", "text.yaml", "--json", "check.json"]);
     let outcome = run();
     assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
-    let report: Value = serde_json::from_slice(&std::fs::read(place.path("check.json")).expect("read")).expect("JSON");
+    let report = place.json("check.json");
     let train = &report["splits"][0]["sources"][0];
     assert_eq!(train["labels"], serde_json::json!({"bad": 1, "good": 2, "odd": 0}));
     assert_eq!((&train["tokens"]["most"], &train["token_limit"]), (&6.0.into(), &6.into()));
@@ -452,7 +448,7 @@ fn real_recordings_have_nothing_that_fails() {
     let data = format!("{{path: {}}}", clips.display());
     place.write("en.yaml", format!("model: {{path: {}}}\ndata: {{train: {data}, valid: {data}}}\n", model.display()));
     place.run(&["data", "check", "--config", "en.yaml", "--json", "check.json"]).succeeded();
-    let report: Value = serde_json::from_slice(&std::fs::read(place.path("check.json")).expect("read")).expect("JSON");
+    let report = place.json("check.json");
     assert_eq!(report["splits"][0]["sources"][0]["decoded"], 29);
     // What is judged by is what was trained on.
     assert_eq!((&report["leaks"][0]["kind"], &report["leaks"][0]["count"]), (&"audio".into(), &29.into()));

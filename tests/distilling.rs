@@ -2,8 +2,8 @@
 //! learns from the labels and from the predictions of its teacher.
 
 use serde_json::Value;
-use undertone_tests::Place;
 use undertone_tests::runs::two_tasks;
+use undertone_tests::{Place, json_lines};
 
 /// Recordings of Morse with their texts, and an experiment that distils the bundled model on them.
 fn place() -> Place {
@@ -37,14 +37,6 @@ train:
     place
 }
 
-fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-}
-
-fn read(place: &Place, path: &str) -> String {
-    std::fs::read_to_string(place.path(path)).expect(path)
-}
-
 /// Labels the recordings of `list`.
 fn label(place: &Place, list: &str, more: &[&str]) -> undertone_tests::Outcome {
     let data = format!("data.train.path={list}");
@@ -55,7 +47,7 @@ fn label(place: &Place, list: &str, more: &[&str]) -> undertone_tests::Outcome {
 fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
     let place = place();
     let labelled = label(&place, "clips/manifest.jsonl", &["--max-wer", "0.5", "--out", "labels.jsonl"]).succeeded();
-    let rows = lines(&read(&place, "labels.jsonl"));
+    let rows = json_lines(&place.text("labels.jsonl"));
     assert!(labelled.stdout.contains("labelled") && labelled.stdout.contains("WER"), "{labelled:?}");
     assert!(rows.len() >= 6, "the bundled model reads clean Morse: {rows:?}");
     for row in &rows {
@@ -66,7 +58,7 @@ fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
         );
     }
     place.train("distil.yaml", &[]).succeeded();
-    let steps: Vec<Value> = lines(&read(&place, "runs/student/metrics.jsonl"))
+    let steps: Vec<Value> = json_lines(&place.text("runs/student/metrics.jsonl"))
         .into_iter()
         .filter(|line| line.get("text").is_some())
         .collect();
@@ -78,7 +70,7 @@ fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
     }
     let [first, last] = [&steps[0], &steps[11]].map(|step| term(step, "distillation"));
     assert!(last < 0.7 * first, "{first} became {last}");
-    let config: Value = serde_json::from_str(&read(&place, "runs/student/best/config.json")).expect("JSON");
+    let config = place.json("runs/student/best/config.json");
     assert_eq!(config["decoder_layers"], 1);
     let audio = rows[0]["audio"].as_str().expect("a path");
     place.run(&["transcribe", "--model", "runs/student", audio]).succeeded();
@@ -89,7 +81,7 @@ fn a_student_learns_from_the_labels_and_the_predictions_of_its_teacher() {
 /// Deletes what a run did after its last checkpoint but one, and trains on: what a killed run had not done, it does the same way.
 fn assert_goes_on_the_same_way(place: &Place, run: &str, last_step: u64, arguments: &[&str]) {
     let checkpoint = format!("{run}/checkpoints/step-{last_step:08}");
-    let of_last = |name: &str| std::fs::read(place.path(&format!("{checkpoint}/{name}"))).expect(name);
+    let of_last = |name: &str| place.bytes(&format!("{checkpoint}/{name}"));
     let whole = ["model.safetensors", "optimizer.safetensors"].map(of_last);
     std::fs::remove_file(place.path(&format!("{run}/summary.json"))).expect("removed");
     std::fs::remove_dir_all(place.path(&checkpoint)).expect("removed");
@@ -116,7 +108,7 @@ fn one_adapter_learns_from_those_of_a_run() {
     train(&["--phase", "2"]).succeeded();
     train(&["--phase", "3"]).succeeded();
     train(&distilled).succeeded();
-    let steps = lines(&read(&place, "runs/two/baselines/distilled/metrics.jsonl"));
+    let steps = json_lines(&place.text("runs/two/baselines/distilled/metrics.jsonl"));
     let steps: Vec<&Value> = steps.iter().filter(|line| line["split"] == "train").collect();
     assert!(!steps.is_empty());
     for step in steps {
@@ -133,8 +125,8 @@ fn one_adapter_learns_from_those_of_a_run() {
     let merged = ["export", "--run", "runs/two/baselines/distilled", "--merge", "--out"];
     let longest = |name: &str, more: &[&str]| {
         place.run(&[&merged[..], &[name], more].concat()).succeeded();
-        let text = read(&place, &format!("{name}/generation_config.json"));
-        serde_json::from_str::<Value>(&text).expect("JSON")["max_new_tokens"].as_u64().expect("a length")
+        let config = place.json(&format!("{name}/generation_config.json"));
+        config["max_new_tokens"].as_u64().expect("a length")
     };
     let [both, low, high] =
         [longest("both", &[]), longest("low", &["--task", "low"]), longest("high", &["--task", "high"])];
@@ -149,14 +141,14 @@ fn one_adapter_learns_from_those_of_a_run() {
 fn labels_are_written_whole_or_not_at_all_and_what_is_left_out_is_said() {
     let place = place();
     // One text is another recording's, one recording has no text, and one is missing.
-    let mut rows = lines(&read(&place, "clips/manifest.jsonl"));
+    let mut rows = json_lines(&place.text("clips/manifest.jsonl"));
     rows[0]["text"] = "SOMETHING ELSE ALTOGETHER".into();
     rows[1]["text"] = "".into();
     let list: String = rows[..4].iter().map(|row| format!("{row}\n")).collect();
     place.write("clips/some.jsonl", &list);
     let labelled = label(&place, "clips/some.jsonl", &["--max-wer", "0.5", "--out", "labels.jsonl"]).succeeded();
     assert!(labelled.stdout.contains("1 left out that differ by more than 50.0 %"), "{labelled:?}");
-    let texts = lines(&read(&place, "labels.jsonl"));
+    let texts = json_lines(&place.text("labels.jsonl"));
     assert!(texts.len() == 3 && texts[0].get("reference").is_none(), "{texts:?}");
     let silent: String = rows[1..2].iter().map(|row| format!("{row}\n")).collect();
     place.write("clips/silent.jsonl", silent);
@@ -168,7 +160,7 @@ fn labels_are_written_whole_or_not_at_all_and_what_is_left_out_is_said() {
     std::fs::write(place.path("clips/000002.wav"), "no audio").expect("written");
     let unreadable = label(&place, "clips/some.jsonl", &["--out", "rest.jsonl"]);
     unreadable.assert_refusal(&["1 of the recordings cannot be read"]);
-    assert_eq!(lines(&read(&place, "rest.jsonl")).len(), 3, "the others are labelled");
+    assert_eq!(json_lines(&place.text("rest.jsonl")).len(), 3, "the others are labelled");
     #[cfg(target_os = "linux")]
     {
         use std::os::unix::ffi::OsStrExt;
@@ -179,7 +171,7 @@ fn labels_are_written_whole_or_not_at_all_and_what_is_left_out_is_said() {
         std::fs::copy(place.path("clips/000000.wav"), place.path("odd/plain.wav")).expect("copied");
         std::fs::write(place.path("odd/plain.txt"), "CQ").expect("written");
         label(&place, "odd", &["--out", "odd.jsonl"]).assert_refusal(&["1 of the recordings cannot be read"]);
-        assert_eq!(lines(&read(&place, "odd.jsonl")).len(), 1, "the other is labelled");
+        assert_eq!(json_lines(&place.text("odd.jsonl")).len(), 1, "the other is labelled");
     }
     let nobody = ["--set", "loss.distillation=null", "--out", "other.jsonl"];
     label(&place, "clips/some.jsonl", &nobody).assert_refusal(&["--model", "loss.distillation.teacher"]);

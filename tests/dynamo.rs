@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use undertone_tests::runs::two_tasks;
+use undertone_tests::toys::lines;
 use undertone_tests::{Outcome, Place, change_tensors, tensors, wav};
 
 fn place() -> Place {
@@ -16,10 +17,6 @@ fn train(place: &Place, more: &[&str]) -> Outcome {
 
 fn trained(place: &Place, more: &[&str]) -> Outcome {
     train(place, more).succeeded()
-}
-
-fn json(place: &Place, path: &str) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(place.path(path)).expect(path)).expect("JSON")
 }
 
 #[test]
@@ -49,15 +46,10 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
     }
     // A router alone runs the first blocks, whose arithmetic is not that of the whole model.
     for (phase, counted) in [("phase2", false), ("phase3", true)] {
-        let lines = std::fs::read_to_string(place.path(&format!("runs/two/{phase}/performance.jsonl"))).expect("lines");
+        let lines = place.text(&format!("runs/two/{phase}/performance.jsonl"));
         assert_eq!(lines.contains("flops_per_second"), counted, "{phase}: {lines}");
     }
-    let metrics = std::fs::read_to_string(place.path("runs/two/phase3/metrics.jsonl")).expect("metrics");
-    let logged: Vec<Value> = metrics
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .filter(|line: &Value| line["split"] == "train")
-        .collect();
+    let logged = lines(&place.path("runs/two/phase3"), "train");
     for term in ["routing", "load_balance", "efficiency", "consistency", "entropy", "confidence", "gumbel_temperature"]
     {
         assert!(logged.iter().all(|line| line.get(term).is_some()), "{term} is not logged by itself: {logged:?}");
@@ -69,22 +61,22 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
     for (baseline, parameters) in [("head", 16), ("shared", 16 + 4 * (16 + 16 + 16 + 32) * 2)] {
         trained(&place, &["--baseline", baseline]);
         let directory = if baseline == "head" { "head/low" } else { baseline };
-        let summary = json(&place, &format!("runs/two/baselines/{directory}/summary.json"));
+        let summary = place.json(&format!("runs/two/baselines/{directory}/summary.json"));
         // One encoder block's and one decoder block's q_proj and fc1, and the decoder's second q_proj.
         let extra = if baseline == "shared" { 4 * (16 + 16) } else { 0 };
         assert_eq!(summary["parameters"]["trainable"], parameters + extra, "{baseline}");
     }
     let analysis = place.run(&["analyze", "--run", "runs/two", "--by", "duration"]);
     assert_eq!(analysis.status, Some(0), "{analysis:?}");
-    let evaluation = json(&place, "runs/two/evaluation.json");
+    let evaluation = place.json("runs/two/evaluation.json");
     assert_eq!(evaluation["groups"][1]["task"], "high", "{evaluation}");
     assert!(analysis.stdout.contains("| high: duration | Samples |"), "{}", analysis.stdout);
-    let interval = &json(&place, "runs/two/metrics.json")["rows"][0]["intervals"]["low"]["cer"];
+    let interval = &place.json("runs/two/metrics.json")["rows"][0]["intervals"]["low"]["cer"];
     assert!(interval[0].as_f64() <= interval[1].as_f64() && interval[0].is_number(), "{interval}");
     for router in ["learned", "oracle", "uniform", "random", "head only", "shared adapter"] {
         assert!(analysis.stdout.contains(router), "{router} is not in {}", analysis.stdout);
     }
-    let page = |name: &str| std::fs::read_to_string(place.path("runs/two").join(name)).expect(name);
+    let page = |name: &str| place.text(&format!("runs/two/{name}"));
     let report = page("report.html");
     assert!(report.contains("<svg") && report.contains("href=\"phase1/low/report.html\""), "{report}");
     assert!(report.contains("low: by duration") && report.contains("<small>["), "groups and intervals: {report}");
@@ -99,8 +91,7 @@ fn phases_follow_each_other_and_change_what_is_theirs() {
     assert!(page("phase3/report.html").contains("<svg"));
     let clip = place.path("clip.wav");
     undertone::data::audio::write_wav(&clip, &[0.1; 24_000]).expect("written");
-    let answer = place.run(&["predict", "--run", "runs/two", "--audio", "clip.wav", "--format", "json"]);
-    let answer: Value = serde_json::from_str(answer.stdout.trim()).expect("JSON");
+    let answer = place.run(&["predict", "--run", "runs/two", "--audio", "clip.wav", "--format", "json"]).json();
     let gates: f64 = ["low", "high"].iter().map(|task| answer["gates"][task].as_f64().expect("a gate")).sum();
     assert!((gates - 1.0).abs() < 1e-5, "{answer}");
 }
@@ -126,7 +117,7 @@ fn an_interrupted_phase_goes_on_by_itself_and_ends_in_the_same_bits() {
     for file in ["phase1/low", "phase1/high", "phase2", "phase3"]
         .map(|s| format!("{s}/checkpoints/step-00000006/model.safetensors"))
     {
-        let read = |place: &Place| std::fs::read(place.path("runs/two").join(&file)).expect(&file);
+        let read = |place: &Place| place.bytes(&format!("runs/two/{file}"));
         assert!(read(&whole) == read(&parts), "{file} differs");
     }
     let again = trained(&parts, &["--resume"]);
@@ -159,7 +150,7 @@ fn what_is_stored_belongs_to_tasks_by_name_and_not_by_place() {
         parts.write("two.yaml", reversed());
         trained(&parts, &[&["--resume", "--phase", number], &mixed[..]].concat());
         let file = format!("runs/two/{phase}/checkpoints/step-{last:08}/model.safetensors");
-        let read = |place: &Place| std::fs::read(place.path(&file)).expect(&file);
+        let read = |place: &Place| place.bytes(&file);
         assert!(read(&whole) == read(&parts), "{file} differs");
     }
 }
@@ -185,8 +176,7 @@ fn a_stage_goes_on_only_with_what_concerns_it_unchanged() {
     let outcome = trained(&place, &["--phase", "1", "--resume"]);
     assert_eq!(outcome.stdout.matches("finished earlier").count(), 2, "{outcome:?}");
     assert!(place.path("runs/two/phase1/third/best/score.json").is_file());
-    let tasks =
-        |name: &str| std::fs::read_to_string(place.path("runs/two").join(name)).expect(name).matches("- name:").count();
+    let tasks = |name: &str| place.text(&format!("runs/two/{name}")).matches("- name:").count();
     assert_eq!((tasks("config.yaml"), tasks("config.1.yaml")), (3, 2), "what was is kept");
 }
 
@@ -197,7 +187,7 @@ fn a_task_that_is_added_to_a_finished_run_leaves_the_others_as_they_are() {
     trained(&place, &["--phase", "2"]);
     let parts = |stage: &str, task: &str| {
         let folder = format!("runs/two/{stage}/best/adapters/{task}/adapter_model.safetensors");
-        std::fs::read(place.path(&folder)).expect("an adapter")
+        place.bytes(&folder)
     };
     let before = ["low", "high"].map(|task| parts(&format!("phase1/{task}"), task));
     trained(&place, &["--baseline", "shared"]);
@@ -299,7 +289,7 @@ fn a_group_that_a_phase_has_no_parameters_for_is_refused_before_the_first_phase(
 #[test]
 fn a_finished_phase_goes_on_when_more_steps_are_asked_of_it() {
     let place = place();
-    let steps = |task: &str| json(&place, &format!("runs/two/phase1/{task}/summary.json"))["steps"].clone();
+    let steps = |task: &str| place.json(&format!("runs/two/phase1/{task}/summary.json"))["steps"].clone();
     trained(&place, &["--phase", "1"]);
     let more = ["--phase", "1", "--resume", "--set", "phases.1.train.max_steps=8"];
     let outcome = trained(&place, &more);
@@ -327,7 +317,7 @@ fn a_phase_that_stopped_early_is_finished_until_it_is_given_more_patience() {
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         trained(&place, &[&["--phase", "1"], resume, &settings].concat())
     };
-    let steps = || json(&place, "runs/two/phase1/low/summary.json")["steps"].clone();
+    let steps = || place.json("runs/two/phase1/low/summary.json")["steps"].clone();
     run(&[], &early("1", "6"));
     assert_eq!(steps(), 3, "the first evaluation after the beginning ends it");
     let again = run(&["--resume"], &early("1", "9"));
@@ -364,7 +354,7 @@ fn running_blocks_again_needs_less_memory_and_changes_no_bit() {
         let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
         trained(&place, &[&["--phase", "1"], settings.as_slice()].concat());
         let stage = format!("runs/{name}/phase1/low");
-        let peak = json(&place, &format!("{stage}/summary.json"))["peak_memory_bytes"].as_u64().expect("bytes");
+        let peak = place.json(&format!("{stage}/summary.json"))["peak_memory_bytes"].as_u64().expect("bytes");
         (peak, tensors(&place.path(&format!("{stage}/checkpoints/step-00000002/model.safetensors"))))
     };
     let ((plain, weights), (peak, again)) = (run(false), run(true));
@@ -390,9 +380,7 @@ fn tasks_have_what_fine_tuning_has() {
     for (stage, terms) in
         [("phase1/low", ["low", "characters", "elements"]), ("phase3", ["high", "characters", "elements"])]
     {
-        let metrics = std::fs::read_to_string(place.path(&format!("runs/two/{stage}/metrics.jsonl"))).expect("metrics");
-        let lines: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        let of = |split: &str| lines.iter().filter(|line| line["split"] == split).cloned().collect::<Vec<_>>();
+        let of = |split: &str| lines(&place.path("runs/two").join(stage), split);
         for term in terms {
             assert!(
                 of("train").iter().any(|line| line[term].as_f64().is_some_and(|loss| loss > 0.0)),
@@ -403,7 +391,7 @@ fn tasks_have_what_fine_tuning_has() {
         assert!(last["low.loss"].as_f64().is_some_and(|loss| loss > 0.0 && loss.is_finite()), "{stage}: {last}");
     }
     // Two of two seconds fit into five: half of the four that a batch may have.
-    assert_eq!(json(&place, "runs/two/phase1/low/summary.json")["samples"].as_u64(), Some(12));
+    assert_eq!(place.json("runs/two/phase1/low/summary.json")["samples"].as_u64(), Some(12));
 }
 
 #[test]
@@ -445,13 +433,13 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
     trained(&place, &["--phase", "1"]);
     train(&place, &["--phase", "1"]).assert_refusal(&["phase1/low", "--resume", "run.overwrite=true"]);
     let before = place.tree();
-    let config = std::fs::read(place.path("runs/two/config.yaml")).expect("a configuration");
+    let config = place.bytes("runs/two/config.yaml");
     train(&place, &["--phase", "2", "--set", "router.tap=0"])
         .assert_refusal(&["phase1/low", "above block 1", "block 0"]);
     place.write("two.yaml", two_tasks().replacen("r: 2, lora_alpha: 4", "r: 3, lora_alpha: 4", 1));
     train(&place, &["--phase", "2"]).assert_refusal(&["phase1/low", "phase 1 again"]);
     assert_eq!(place.tree(), before, "nothing is touched");
-    assert!(std::fs::read(place.path("runs/two/config.yaml")).expect("a configuration") == config);
+    assert!(place.bytes("runs/two/config.yaml") == config);
     // Tasks that have given each other their names are not those that the router was trained on.
     place.write("two.yaml", two_tasks());
     trained(&place, &["--phase", "2"]);
@@ -488,7 +476,7 @@ fn recordings_of_tasks_share_windows_and_what_they_lack_is_said_with_the_task() 
     let epoch = ["--phase", "1", "--set", "data.batch_size=1", "--set", "phases.1.train={epochs: 1, max_steps: null}"];
     let steps = |more: &[&str]| {
         trained(&place, &[&epoch[..], &["--set", "run.overwrite=true"], more].concat());
-        json(&place, "runs/two/phase1/low/summary.json")["steps"].as_u64()
+        place.json("runs/two/phase1/low/summary.json")["steps"].as_u64()
     };
     assert_eq!(steps(&[]), Some(12));
     let packed = steps(&["--set", "data.pack=true"]);

@@ -3,8 +3,9 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
-use undertone_tests::model_folder::copy_folder;
+use undertone_tests::model_folder::{copy_folder, read_json};
 use undertone_tests::reference::fixture;
+use undertone_tests::toys::logged;
 use undertone_tests::{Outcome, Place, tensors};
 
 const TASKS: [&str; 4] = ["tone", "where", "names", "turn"];
@@ -88,10 +89,8 @@ fn assert_saved_like_peft(adapter: &Path) {
     let expected: BTreeSet<String> =
         theirs.into_iter().filter(|name| name.contains(".layer.1.") && !name.contains(".value.")).collect();
     assert!(!expected.is_empty() && names(&adapter.join("adapter_model.safetensors")) == expected);
-    let keys = |file: &Path| -> BTreeSet<String> {
-        let json: Value = serde_json::from_slice(&std::fs::read(file).expect("read")).expect("JSON");
-        json.as_object().expect("an object").keys().cloned().collect()
-    };
+    let keys =
+        |file: &Path| -> BTreeSet<String> { read_json(file).as_object().expect("an object").keys().cloned().collect() };
     let known = keys(&fixture("text/lora/bert/adapter_config.json"));
     assert!(keys(&adapter.join("adapter_config.json")).is_subset(&known));
 }
@@ -101,7 +100,7 @@ fn assert_groups(place: &Place) {
     place.write("by.csv", "text,label,by\na bad row,bad,ann\nsad,bad,bob\nhello world,good,ann\nhello hello,good,\n");
     let eval = |task: &str, more: &[&str]| place.run(&[&["eval", "--run", "runs/four", "--task", task], more].concat());
     let sizes = |task: &str, more: &[&str]| {
-        let line: Value = serde_json::from_str(eval(task, more).succeeded().stdout.trim()).expect("JSON");
+        let line = eval(task, more).succeeded().json();
         let groupings = line["groups"].as_array().expect("groupings").clone();
         let size = |group: &Value| format!("{}: {}", group["name"].as_str().expect("a name"), group["samples"]);
         let of = |grouping: Value| grouping["groups"].as_array().expect("groups").iter().map(size).collect();
@@ -133,8 +132,7 @@ fn assert_whole_models(place: &Place) {
         ("names", "BertForTokenClassification", &tag, vec!["O", "B-name", "I-name"]),
     ] {
         export(&[task, "--run", "runs/four", "--task", task, "--merge"]).succeeded();
-        let json = std::fs::read_to_string(place.path(&format!("{task}/config.json"))).expect("a configuration");
-        let config: Value = serde_json::from_str(&json).expect("JSON");
+        let config = place.json(&format!("{task}/config.json"));
         assert_eq!(config["architectures"], serde_json::json!([class]));
         let named = |at: usize| config["id2label"][at.to_string()].as_str();
         assert!((0..=labels.len()).all(|at| named(at) == labels.get(at).copied()), "{config}");
@@ -171,9 +169,7 @@ fn assert_none_of_the_tasks(place: &Place) {
         let line = ["predict", "--run", run, "--text", "sad", "--context", "a", "--format", format, "--set", &reject];
         place.run(&line)
     };
-    let json = |run: &str, reject: &str| -> Value {
-        serde_json::from_str(predict(run, reject, "json").succeeded().stdout.trim()).expect("JSON")
-    };
+    let json = |run: &str, reject: &str| -> Value { predict(run, reject, "json").succeeded().json() };
     let own = json("runs/four", "0");
     let share = own["own_share"].as_f64().expect("a share");
     assert!(share > 0.0 && share <= 1.0 && own["none"] == false, "{own}");
@@ -207,24 +203,20 @@ fn assert_words_decide(place: &Place) {
     };
     let pair: &[&str] = &["--text", "a b", "--context", "se and hello a b c d"];
     for (text, task) in [(&["--text", "sad"][..], "tone"), (&["--text", "c d"], "turn"), (pair, "where")] {
-        let answer: Value = serde_json::from_str(predict(text).succeeded().stdout.trim()).expect("JSON");
+        let answer = predict(text).succeeded().json();
         assert_eq!(answer["task"], task, "{text:?}: {answer}");
         assert!(answer["gates"][task] == 1.0 && answer["confidence"].as_f64() > Some(0.99), "{answer}");
     }
     // Evaluations ask the words, too, in training as afterwards.
     let accuracy = |weight: &str| {
         let eval = ["eval", "--run", "runs/four", "--split", "test", "--set", &format!("router.words={weight}")];
-        let scores: Value = serde_json::from_str(place.run(&eval).succeeded().stdout.trim()).expect("JSON");
+        let scores = place.run(&eval).succeeded().json();
         scores["routing_accuracy"].as_f64().expect("a share")
     };
     assert!(accuracy("1000") > accuracy("0") && accuracy("1000") > 0.8, "{} {}", accuracy("1000"), accuracy("0"));
     trained(place, &["--phase", "2", "--set", "run.overwrite=true", "--set", "router.words=1000"]);
-    let metrics = std::fs::read_to_string(place.path("runs/four/phase2/metrics.jsonl")).expect("metrics");
-    let untrained: Value = serde_json::from_str(metrics.lines().next().unwrap_or_default()).expect("JSON");
-    assert!(
-        untrained["routing_accuracy"].as_f64() > Some(0.8),
-        "a router before its first step chooses by words: {untrained}"
-    );
+    let untrained = logged(&place.path("runs/four/phase2"), "valid", "routing_accuracy")[0];
+    assert!(untrained > 0.8, "a router before its first step chooses by words: {untrained}");
     std::fs::remove_file(place.path("runs/four/phase2/words.safetensors")).expect("removed");
     predict(pair).assert_refusal(&["`router.words`", "phase2", "--resume"]);
     trained(place, &["--phase", "2", "--resume", "--set", "router.words=1000"]);
@@ -260,8 +252,7 @@ fn assert_files_of_texts_are_answered(place: &Place) {
     assert!(labels.len() == 4 && is_label(labels[0]) && labels[1].is_empty() && is_label(labels[2]), "{labels:?}");
     // Without a context there is no answer in one, and a task that reads one text reads none.
     for text in ["hello", "a b", "se and c", "name hello", "world d", "sad"] {
-        let answer = predict(&["--format", "json", "--text", text, "--task", "where,tone"]).succeeded().stdout;
-        let answer: Value = serde_json::from_str(answer.trim()).expect("JSON");
+        let answer = predict(&["--format", "json", "--text", text, "--task", "where,tone"]).succeeded().json();
         assert_eq!((&answer["task"], &answer["gates"]["where"]), (&"tone".into(), &0.0.into()), "{answer}");
     }
     predict(&["--text", "hello", "--task", "where"]).assert_refusal(&["`where`", "--context"]);
@@ -291,7 +282,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     let heads = tensors(&place.path("runs/four/phase3/best/heads.safetensors"));
     assert!(TASKS.iter().all(|task| heads.keys().any(|name| name.starts_with(&format!("{task}.")))), "{heads:?}");
     assert!(checkpoint("phase2").keys().all(|name| name.starts_with("router.")), "phase 2 trains the router alone");
-    let metrics = std::fs::read_to_string(place.path("runs/four/phase3/metrics.jsonl")).expect("metrics");
+    let metrics = place.text("runs/four/phase3/metrics.jsonl");
     for metric in ["tone.accuracy", "where.f1", "names.entity_f1", "turn.bleu", "routing_accuracy"] {
         assert!(metrics.contains(&format!("\"{metric}\"")), "{metric}");
     }
@@ -305,7 +296,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     }
     let predict = |more: &[&str]| place.run(&[&["predict", "--run", "runs/four", "--format", "json"], more].concat());
     let answer = predict(&["--text", "hello world", "--context", "a hello and b"]);
-    let answer: Value = serde_json::from_str(answer.stdout.trim()).expect("JSON");
+    let answer = answer.json();
     let gates: f64 = TASKS.iter().map(|task| answer["gates"][task].as_f64().expect("a gate")).sum();
     assert!((gates - 1.0).abs() < 1e-5 && TASKS.contains(&answer["task"].as_str().expect("a task")), "{answer}");
     assert_none_of_the_tasks(&place);
@@ -315,7 +306,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
         let text =
             |count| (0..count).map(|at: usize| words[(turn + at * at + at / 7) % words.len()]).collect::<Vec<_>>();
         let answer = predict(&["--text", &text(3).join(" "), "--context", &text(60).join(" ")]);
-        let answer: Value = serde_json::from_str(answer.stdout.trim()).unwrap_or_else(|e| panic!("{e}: {answer:?}"));
+        let answer = answer.json();
         let gate = |task: &str| answer["gates"][task].as_f64().expect("a gate");
         let widest = TASKS.iter().max_by(|a, b| gate(a).total_cmp(&gate(b))).expect("a task");
         assert_eq!(answer["task"].as_str(), Some(*widest), "{answer}");
@@ -328,8 +319,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
         for (task, metric) in TASKS.iter().zip(["accuracy", "f1", "entity_f1", "cer"]) {
             let row = table.iter().find(|row| row[1].starts_with(&format!("{task}: {metric}"))).expect("a row");
             let judged = place.run(&["eval", "--run", &run, "--task", task, "--split", "test"]);
-            let scores: Value =
-                serde_json::from_str(judged.stdout.trim()).unwrap_or_else(|e| panic!("{e}: {judged:?}"));
+            let scores = judged.json();
             let score = scores[format!("{task}.{metric}")].as_f64().expect("a score");
             let [low, high] = [0, 1].map(|end| scores["intervals"][format!("{task}.{metric}")][end].as_f64());
             let interval = low.zip(high).map_or(String::new(), |(low, high)| format!(" [{low:.4}, {high:.4}]"));
@@ -343,7 +333,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
     assert_groups(&place);
     assert_whole_models(&place);
     let compared = place.run(&["eval", "--run", "runs/four", "--compare", "runs/four"]).succeeded();
-    let compared: Value = serde_json::from_str(compared.stdout.trim()).expect("JSON");
+    let compared = compared.json();
     let routing = &compared["comparison"]["metrics"]["routing_accuracy"];
     assert_eq!((routing["difference"].as_f64(), routing["p_value"].as_f64()), (Some(0.0), Some(1.0)), "{compared}");
     let relabelled = yaml().replace("labels: [bad, good]", "labels: [good, bad]");
@@ -355,8 +345,7 @@ fn heads_of_all_kinds_share_a_backbone_and_a_router() {
         .run(&["eval", "--run", "runs/four", "--task", "tone", "--compare", "runs/relabelled"])
         .assert_refusal(&["runs/relabelled", "its labels for `tone`"]);
     predict(&["--text", "-5 degrees", "--context", "- a hello"]).succeeded();
-    let of_label: Value =
-        serde_json::from_str(&predict(&["--text", "hello", "--task", "tone"]).succeeded().stdout).expect("JSON");
+    let of_label = predict(&["--text", "hello", "--task", "tone"]).succeeded().json();
     let scores = ["bad", "good"].map(|label| of_label["scores"][label].as_f64().expect("a score"));
     let best = if scores[0] > scores[1] { "bad" } else { "good" };
     assert!((scores[0] + scores[1] - 1.0).abs() < 1e-6 && of_label["text"] == best, "{of_label}");
@@ -409,7 +398,7 @@ fn an_interrupted_phase_ends_in_the_same_bits() {
     trained(&parts, &["--resume"]);
     for stage in ["phase1/where", "phase1/turn", "phase3"] {
         let file = format!("runs/four/{stage}/checkpoints/step-00000006/model.safetensors");
-        let read = |place: &Place| std::fs::read(place.path(&file)).expect(&file);
+        let read = |place: &Place| place.bytes(&file);
         assert!(read(&whole) == read(&parts), "{file} differs");
     }
 }

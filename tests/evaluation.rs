@@ -26,8 +26,7 @@ fn trained(place: &Place) {
 }
 
 fn json(place: &Place, args: &[&str]) -> Value {
-    let outcome = place.run(&[&["eval"], args].concat()).succeeded();
-    serde_json::from_str(outcome.stdout.trim()).unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
+    place.run(&[&["eval"], args].concat()).succeeded().json()
 }
 
 fn number(value: &Value) -> f64 {
@@ -178,7 +177,7 @@ fn a_rival_is_compared_with_the_spellings_of_the_first_model() {
     let english =
         ["--set", "data.normalizer=english", "--set", "model.source.config=null", "--set", "model.path=model"];
     let args = [&["eval"], &GENERAL[..], &english, &["--compare", "british"]].concat();
-    let line: Value = serde_json::from_str(place.run(&args).succeeded().stdout.trim()).expect("JSON");
+    let line = place.run(&args).succeeded().json();
     assert_eq!(line["comparison"]["with"], "british");
     assert_eq!(number(&line["comparison"]["metrics"]["cer"]["difference"]), 0.0, "the same model: {line}");
 }
@@ -187,7 +186,7 @@ fn a_rival_is_compared_with_the_spellings_of_the_first_model() {
 fn the_page_shows_the_evaluation_with_the_worst_samples_and_their_audio() {
     let place = place();
     trained(&place);
-    let page = || std::fs::read_to_string(place.path("runs/tiny/report.html")).expect("a page");
+    let page = || place.text("runs/tiny/report.html");
     assert!(!page().contains("Worst samples") && page().contains("95 % interval"), "the intervals of the validation");
     let args = ["--run", "runs/tiny", "--data", "general.csv", "--by", "speaker", "--compare", "base", "--report"];
     let line = json(&place, &args);
@@ -196,9 +195,7 @@ fn the_page_shows_the_evaluation_with_the_worst_samples_and_their_audio() {
         assert!(shown.contains(text), "{text} is not on the page");
     }
     // The audio is in the page, which may be moved.
-    let record: Value =
-        serde_json::from_slice(&std::fs::read(place.path("runs/tiny/evaluation.json")).expect("a record"))
-            .expect("JSON");
+    let record = place.json("runs/tiny/evaluation.json");
     let worst = record["worst"].as_array().expect("samples");
     assert!(!worst.is_empty() && worst.len() <= 8, "{record}");
     assert_eq!(shown.matches("src=\"data:audio/wav;base64,UklGR").count(), worst.len());

@@ -28,7 +28,7 @@ fn a_file_of_whisper_cpp_is_refused_where_it_cannot_be() {
     place.run(&ggml(&["--model", "nono"], "x.bin")).assert_refusal(&["`nono`"]);
     let bf16 = [&nano[..], &["--dtype", "bf16"]].concat();
     place.run(&ggml(&bf16, "nano.bin")).assert_refusal(&["bf16", "--dtype f16"]);
-    assert_eq!(std::fs::read(place.path("mine.bin")).expect("read"), b"mine");
+    assert_eq!(place.bytes("mine.bin"), b"mine");
     assert!(!place.path("nano.bin").exists() && !place.path("model.bin").exists() && !place.path("none").exists());
 }
 
@@ -69,9 +69,7 @@ fn models_of_other_programs_are_models_here() {
     place.write("ct2/model.bin", unpacked("float16.bin.gz"));
     std::fs::copy(place.path("tiny/tokenizer.json"), place.path("ct2/tokenizer.json")).expect("copied");
     place.run(&["export", "--model", "ct2", "--out", "same"]).succeeded();
-    let spellings = std::fs::read(place.path("tiny/normalizer.json")).expect("spellings");
-    let spellings: BTreeMap<String, String> = serde_json::from_slice(&spellings).expect("a map");
-    assert_eq!(spellings["colour"], "color");
+    assert_eq!(place.json("tiny/normalizer.json")["colour"], "color");
     let weights = |folder: &str| std::fs::read(place.path(folder).join("model.safetensors")).expect("weights");
     assert!(weights("tiny") == weights("same"));
 
@@ -212,17 +210,16 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
         assert!(run == folder, "{run} {folder}");
     }
     for part in ["adapters/low/adapter_model", "adapters/high/adapter_model", "heads", "router"] {
-        let bytes =
-            |run: &str| std::fs::read(place.path(&format!("{run}/phase3/best/{part}.safetensors"))).expect(part);
+        let bytes = |run: &str| place.bytes(&format!("{run}/phase3/best/{part}.safetensors"));
         assert!(bytes("runs/two") == bytes("elsewhere/moved"), "{part}");
     }
-    let card = std::fs::read_to_string(place.path("elsewhere/moved/README.md")).expect("a card");
+    let card = place.text("elsewhere/moved/README.md");
     for part in ["license: mit", "`low`, `high`", "high.cer | ", "95 % interval", "predict.py", "d_model: 16"] {
         assert!(card.contains(part), "{part}: {card}");
     }
     let merge = ["export", "--run", "elsewhere/moved", "--task", "low", "--merge", "--out", "low"];
     place.run(&merge).succeeded();
-    let card = std::fs::read_to_string(place.path("low/README.md")).expect("a card");
+    let card = place.text("low/README.md");
     assert!(card.contains("for the task `low`") && card.contains("undertone transcribe"), "{card}");
     assert!(!card.contains("faster-whisper"), "other programs do not prepare audio of Morse code: {card}");
 
@@ -235,7 +232,7 @@ fn a_run_with_tasks_is_one_folder_that_answers_the_same() {
     }
 
     // A base that was changed after the training.
-    let config = std::fs::read_to_string(place.path("runs/two/config.yaml")).expect("a configuration");
+    let config = place.text("runs/two/config.yaml");
     let (_, rest) = config.split_once('\n').expect("the seed and more");
     place.write("runs/two/config.yaml", format!("seed: 7\n{rest}"));
     export(&["--out", "changed"]).assert_refusal(&["other weights", "runs/two/phase3/best"]);

@@ -125,8 +125,7 @@ fn morse_is_said_to_be_heard_and_can_be_timed_and_doubted() {
     let read: String = cells.iter().map(|cells| cells[2]).collect::<Vec<_>>().join(" ");
     assert_eq!(read.replace(' ', ""), text.replace(' ', ""));
     assert!(cells.iter().all(|cells| cells[0].parse::<f64>().unwrap() < cells[1].parse::<f64>().unwrap()), "{timed}");
-    let json = place.run(&["transcribe", "--format", "json", &clip]).stdout;
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let json = place.run(&["transcribe", "--format", "json", &clip]).json();
     let segment = &json["segments"][0];
     let confidence = segment["confidence"].as_array().expect("numbers");
     assert_eq!(confidence.len(), segment["text"].as_str().expect("a text").chars().count());
@@ -146,7 +145,7 @@ fn standard_input_is_read_while_it_comes() {
     let flac = fixture("off-air").join("kw4kd_sunday.flac");
     let raw: Vec<u8> = samples.iter().flat_map(|sample| ((sample * 32_767.0) as i16).to_le_bytes()).collect();
     undertone::data::audio::write_wav(&place.path("clip.wav"), &samples).expect("written");
-    let wav = std::fs::read(place.path("clip.wav")).expect("read");
+    let wav = place.bytes("clip.wav");
     let piped = |options: &[&str], bytes: &[u8]| {
         let mut child = place
             .xtask(&[&["transcribe", "-"], options].concat())
@@ -210,7 +209,7 @@ fn a_model_that_cannot_write_what_its_folder_says_that_it_reads_is_refused() {
     place.run(&["export", "--model", "whisper-nano-cw", "--out", "nano"]);
     let transcribe = ["transcribe", "--model", "nano", "clip.wav"];
     assert_eq!(place.run(&transcribe).status, Some(0));
-    let read = |name: &str| std::fs::read_to_string(place.path(name)).expect(name);
+    let read = |name: &str| place.text(name);
     let tokenizer = read("nano/tokenizer.json");
     let without = tokenizer.replace("\"Q\":", "\"Ø\":");
     assert_ne!(without, tokenizer);

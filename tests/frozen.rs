@@ -45,7 +45,7 @@ fn round(place: &Place, folder: &str, is_frozen: impl Fn(&str) -> bool) {
 }
 
 fn json(place: &Place, args: &[&str]) -> Value {
-    serde_json::from_str(place.run(args).succeeded().stdout.trim()).expect("JSON")
+    place.run(args).succeeded().json()
 }
 
 #[test]
@@ -73,8 +73,7 @@ fn an_adapter_learns_as_on_rounded_weights_and_goes_on_to_the_same_bits() {
 fn what_is_merged_computes_what_was_judged() {
     let place = place();
     finishes(&place, &[]);
-    let summary = std::fs::read(place.path("runs/tiny/summary.json")).expect("a summary");
-    let best = serde_json::from_slice::<Value>(&summary).expect("JSON")["best"][0].as_f64().expect("a score");
+    let best = place.json("runs/tiny/summary.json")["best"][0].as_f64().expect("a score");
     let judged = json(&place, &["eval", "--run", "runs/tiny"])["loss"].as_f64().expect("a loss");
     assert!((judged - best).abs() < 1e-6 * best, "{judged} and {best}");
     place.run(&["export", "--run", "runs/tiny", "--merge", "--out", "merged"]).succeeded();

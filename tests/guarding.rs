@@ -173,7 +173,7 @@ fn a_loss_that_is_no_number_is_skipped_so_often_and_no_more() {
     let (result, seen) = poisoned(&[25, 40], &[], dir.path(), skip);
     assert_eq!(result.expect("trained").steps, 60);
     assert_eq!(seen, (0..60).collect::<Vec<_>>(), "every batch once");
-    let losses = logged(dir.path(), "loss");
+    let losses = logged(dir.path(), "train", "loss");
     assert!(losses.len() == 58 && losses.iter().all(|loss| loss.is_finite()), "the two have none: {losses:?}");
     let dir = tempfile::tempdir().expect("a directory");
     let error = poisoned(&[25, 26, 27], &[], dir.path(), skip).0.expect_err("too many").to_string();
@@ -188,7 +188,7 @@ fn a_rollback_goes_on_from_the_last_checkpoint_with_later_data() {
     assert_eq!(result.expect("trained").steps, 60);
     // Steps 21 to 26 were lost; their batches are not seen again, and six later ones stand in for them.
     assert_eq!(seen, (0..66).collect::<Vec<_>>());
-    assert_eq!(logged(dir.path(), "loss").len(), 60, "each step is logged once");
+    assert_eq!(logged(dir.path(), "train", "loss").len(), 60, "each step is logged once");
     // Before the first checkpoint there is nothing to go back to.
     let dir = tempfile::tempdir().expect("a directory");
     let (result, seen) = poisoned(&[5], &[], dir.path(), back);
@@ -201,7 +201,7 @@ fn a_leap_of_the_loss_is_rolled_back_when_that_is_asked_for() {
         let dir = tempfile::tempdir().expect("a directory");
         let (result, seen) = poisoned(&[], &[45], dir.path(), |config| config.guard.on_spike = on_spike);
         assert_eq!(result.expect("trained").steps, 60);
-        let largest = logged(dir.path(), "loss").into_iter().fold(0.0, f64::max);
+        let largest = logged(dir.path(), "train", "loss").into_iter().fold(0.0, f64::max);
         (seen.len(), largest > 100.0)
     };
     assert_eq!(leaps(OnSpike::WARN), (60, true));

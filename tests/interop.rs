@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use undertone_testing::{shared, skipped};
 use undertone_tests::runs::two_tasks;
-use undertone_tests::{Outcome, Place};
+use undertone_tests::{Outcome, Place, json_lines};
 
 /// Clips, a Whisper and the Python with the programs.
 struct Interop {
@@ -153,8 +153,7 @@ fn assert_script_answers(place: &Place, python: &str, run: &str, inputs: &[&[&st
         let mut script = Command::new(python);
         script.arg(place.path("folder/predict.py")).arg("folder").args(*input).current_dir(place.path("."));
         let there = Outcome::of(&mut script).succeeded().stdout;
-        let [here, there]: [Vec<Value>; 2] =
-            [here, there].map(|lines| lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect());
+        let [here, there]: [Vec<Value>; 2] = [here, there].map(|lines| json_lines(&lines));
         assert_eq!(here.len(), there.len(), "{input:?}");
         for (here, there) in here.iter().zip(&there) {
             assert_eq!((&here["task"], &here["text"]), (&there["task"], &there["text"]), "{input:?}");
@@ -210,7 +209,7 @@ fn the_script_of_a_folder_answers_texts_as_predict_does() {
 
 /// Runs the Python of the card in a folder on inputs of ours, and returns what it prints of each.
 fn answers_by_card(place: &Place, python: &str, folder: &str, inputs: &[(&str, &str)]) -> Vec<String> {
-    let card = std::fs::read_to_string(place.path(&format!("{folder}/README.md"))).expect("a card");
+    let card = place.text(&format!("{folder}/README.md"));
     let code = card.split("```python\n").nth(1).and_then(|code| code.split("```").next()).expect("code");
     let answer = |(text, context): &(&str, &str)| {
         let quoted = |text: &str| serde_json::to_string(text).expect("a text");
@@ -228,7 +227,7 @@ fn answers_by_card(place: &Place, python: &str, folder: &str, inputs: &[(&str, &
 fn tasks_on_text_are_answered_elsewhere_as_their_cards_say() {
     let Some(python) = python() else { return };
     let place = dynamo_text::place();
-    let yaml = std::fs::read_to_string(place.path("text.yaml")).expect("a configuration");
+    let yaml = place.text("text.yaml");
     place.write(
         "mean.yaml",
         yaml.replace("labels: [bad, good]", "labels: [bad, good], pooling: mean").replace("name: tone", "name: mean"),

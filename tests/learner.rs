@@ -227,7 +227,7 @@ fn a_line_has_the_loss_of_all_steps_since_the_line_before_it() {
     let run = |log_every| {
         let dir = tempfile::tempdir().expect("a directory");
         terms(objective(), log_every, dir.path(), None).expect("trained");
-        let of = |name: &str| logged(dir.path(), name);
+        let of = |name: &str| logged(dir.path(), "train", name);
         [of("loss"), of("text"), of("style"), of("last_loss")]
     };
     let ([each, text, style, none], [lines, lines_text, lines_style, last]) = (run(1), run(5));
@@ -285,7 +285,7 @@ fn steps_of_a_loop_of_ones_own_are_those_of_training() {
     }
     assert_eq!(own.steps(), 6);
     assert_eq!(parameters(own.model()), parameters(whole.model()));
-    assert_eq!(logged(trained.path(), "loss").len(), 1);
+    assert_eq!(logged(trained.path(), "train", "loss").len(), 1);
     assert_eq!(std::fs::read_dir(by_hand.path()).expect("listed").count(), 0, "nothing is written");
     assert!(matches!(own.step(&mut []), Err(TrainError::NoData)));
 }

@@ -76,7 +76,8 @@ fn an_overflow_in_f16_halves_the_scale_and_leaves_the_step_out() {
     ];
     let experiment = Experiment::load(Some(&place.path("tiny.yaml")), &settings).expect("an experiment");
     let run = run::train(&experiment, &Session::default()).expect("a run").remove(0);
-    let (scales, skipped) = (logged(&run.directory, "loss_scale"), logged(&run.directory, "skipped_steps"));
+    let (scales, skipped) =
+        (logged(&run.directory, "train", "loss_scale"), logged(&run.directory, "train", "skipped_steps"));
     let weights = |step: usize| tensors(&run.directory.join(format!("checkpoints/step-{step:08}/model.safetensors")));
     assert!(skipped[0] == 1.0 && scales[0] == 4.0e6, "the first step overflows: {scales:?} {skipped:?}");
     for step in 2..=30 {
@@ -148,9 +149,7 @@ fn running_blocks_again_needs_less_memory() {
         let more = ["train.max_steps=2", "train.optimizer.warmup_steps=1", "data.batch_size=64"].map(str::to_owned);
         let settings: Vec<&str> = deep.iter().chain(&own).chain(&more).flat_map(|setting| ["--set", setting]).collect();
         place.train("tiny.yaml", &settings).succeeded();
-        let summary = std::fs::read_to_string(place.path(&format!("runs/{name}/summary.json"))).expect("a summary");
-        let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
-        summary["peak_memory_bytes"].as_u64().expect("bytes")
+        place.json(&format!("runs/{name}/summary.json"))["peak_memory_bytes"].as_u64().expect("bytes")
     };
     let (plain, peak) = (peak(false), peak(true));
     assert!(peak < plain / 2, "{} and {} MiB", peak >> 20, plain >> 20);

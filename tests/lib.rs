@@ -7,6 +7,7 @@ pub mod reference;
 pub mod runs;
 pub mod toys;
 
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -54,6 +55,24 @@ impl Place {
     /// Writes a file.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), content).expect("written");
+    }
+
+    /// Text of a file.
+    #[track_caller]
+    pub fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Bytes of a file.
+    #[track_caller]
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The JSON of a file.
+    #[track_caller]
+    pub fn json(&self, name: &str) -> Value {
+        model_folder::read_json(&self.path(name))
     }
 
     /// Writes `tiny.yaml`, as [`Self::with_experiment`] does.
@@ -112,6 +131,12 @@ impl Place {
     }
 }
 
+/// The JSON of each line.
+#[track_caller]
+pub fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
 /// How a process ended and what it said.
 #[derive(Debug)]
 pub struct Outcome {
@@ -136,6 +161,12 @@ impl Outcome {
     pub fn succeeded(self) -> Self {
         assert_eq!(self.status, Some(0), "{self:?}");
         self
+    }
+
+    /// The JSON on standard output.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(self.stdout.trim()).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// Exit status 2, and a last line on standard error that is an error and names every culprit.

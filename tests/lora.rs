@@ -1,7 +1,6 @@
 //! A LoRA on a Whisper as one task without a router, and single stages and tasks of runs that have several: trained, judged,
 //! merged and used.
 
-use serde_json::Value;
 use undertone_tests::runs::two_tasks;
 use undertone_tests::{CLIPS, Outcome, Place, change_tensors, tensors, wav, write_model};
 
@@ -46,8 +45,7 @@ fn adapted() -> (Place, [String; 3]) {
 }
 
 fn loss(place: &Place, args: &[&str]) -> f64 {
-    let line: Value = serde_json::from_str(ran(place, args).stdout.trim()).expect("JSON");
-    line["loss"].as_f64().expect("a loss")
+    ran(place, args).json()["loss"].as_f64().expect("a loss")
 }
 
 /// What each of the files says to a model.
@@ -67,8 +65,7 @@ fn the_average_of_an_adapter_is_a_model_for_every_command() {
     write_model(&place.path("model"));
     place.train("tiny.yaml", &[&LORA[..], &["--set", "train.ema_decay=0.5"]].concat()).succeeded();
     let (average, clip) = ("runs/tiny/best_ema", &clips(&place)[0]);
-    let score = std::fs::read(place.path("runs/tiny/best_ema/score.json")).expect("a score");
-    let score: Value = serde_json::from_slice(&score).expect("JSON");
+    let score = place.json("runs/tiny/best_ema/score.json");
     let judged = loss(&place, &["eval", "--run", average]);
     assert!((judged - score["value"].as_f64().expect("a number")).abs() < 1e-5, "{judged} {score}");
     assert!(
@@ -88,8 +85,7 @@ fn an_adapter_on_a_whisper_is_trained_judged_merged_and_used() {
     let names = tensors(&place.path("runs/tiny/best/adapters/default/adapter_model.safetensors"));
     assert!(names.keys().any(|name| name.starts_with("base_model.model.model.encoder.layers.0.self_attn.q_proj.")));
     assert!(tensors(&place.path("runs/tiny/best/heads.safetensors")).is_empty(), "an adapter alone is all there is");
-    let summary: Value =
-        serde_json::from_slice(&std::fs::read(place.path("runs/tiny/summary.json")).expect("a summary")).expect("JSON");
+    let summary = place.json("runs/tiny/summary.json");
     let best = summary["best"][0].as_f64().expect("a score");
     // What is judged is the base with its adapter, and the merged folder the same.
     let eval = loss(&place, &["eval", "--run", run]);
@@ -176,10 +172,7 @@ fn one_task_of_a_run_is_used_by_itself_with_what_tells_the_decoder_of_it() {
     let moved =
         row("merged/model.safetensors").iter().zip(row("other/model.safetensors")).filter(|(a, b)| **a != *b).count();
     assert_eq!(moved, 16, "of one row");
-    let generation = std::fs::read(place.path("merged/generation_config.json")).expect("read");
-    let config = std::fs::read(place.path("merged/config.json")).expect("read");
-    let [generation, config]: [Value; 2] =
-        [generation, config].map(|bytes| serde_json::from_slice(&bytes).expect("JSON"));
+    let [generation, config] = ["merged/generation_config.json", "merged/config.json"].map(|name| place.json(name));
     let suppressed = generation["suppress_tokens"].as_array().expect("a list");
     assert!(suppressed.contains(&config["decoder_start_token_id"]), "{generation}");
     // By itself the adapter is not what was trained, and that is said.

@@ -131,26 +131,25 @@ fn a_curve_of_blends_is_evaluated_on_the_task_and_on_general_data() {
     let place = trained(&["train.max_steps=12"]);
     let general = format!("{{samples: 4, {CLIPS}}}");
     let args = ["eval", "--run", "runs/tiny", "--blend", "1,0,0.25", "--general", &general, "--report"];
-    let outcome = place.run(&args).succeeded();
-    let found: Vec<Value> = serde_json::from_str(outcome.stdout.trim()).expect("a list");
+    let found = place.run(&args).succeeded().json();
+    let found = found.as_array().expect("a list");
     let shares: Vec<f64> = found.iter().filter_map(|point| point["share"].as_f64()).collect();
     assert_eq!(shares, [0.0, 0.25, 1.0]);
     place.run(&["export", "--run", "runs/tiny", "--blend", "base:0.25", "--out", "some"]).succeeded();
-    let card = std::fs::read_to_string(place.path("some/README.md")).expect("a card");
+    let card = place.text("some/README.md");
     assert!(card.contains("a mixture: 0.25 of those of") && !card.contains("## Scores"), "{card}");
     for (point, model) in found.iter().zip(["runs/tiny/best", "some", "model"]) {
         let loss = |more: &[&str]| {
             let model = format!("model.path={model}");
             let base = ["eval", "--config", "tiny.yaml", "--set", "model.source.config=null", "--set", &model];
             let metrics = ["--set", "train.evaluate.metrics=[loss]", "--set", "train.checkpoint.metric=loss"];
-            let line = place.run(&[&base[..], &metrics, more].concat()).succeeded().stdout;
-            serde_json::from_str::<Value>(&line).expect("an object")["loss"].as_f64().expect("a loss")
+            place.run(&[&base[..], &metrics, more].concat()).succeeded().json()["loss"].as_f64().expect("a loss")
         };
         let near = |value: &Value, expected: f64| (value.as_f64().expect("a loss") - expected).abs() < 1e-5;
         assert!(near(&point["task"]["loss"], loss(&[])), "{model}: {point}");
         assert!(near(&point["general"]["loss"], loss(&["--data", &general])), "{model}: {point}");
     }
-    let page = std::fs::read_to_string(place.path("runs/tiny/blend.html")).expect("a page");
+    let page = place.text("runs/tiny/blend.html");
     assert!(page.contains("<svg") && page.contains("0.25"), "{page}");
     for (more, culprits) in [
         (&["--blend", "0,2"][..], &["0 to 1"][..]),

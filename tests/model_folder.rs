@@ -100,6 +100,8 @@ impl<M> Folder<M> {
 }
 
 /// Reads a JSON file.
+#[track_caller]
 pub fn read_json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).expect("read")).expect("JSON")
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -21,7 +21,7 @@ fn once_json_prints_one_line_on_standard_output() {
         let outcome = place.run(args);
         assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(0), ""));
         assert_eq!(outcome.stdout.lines().count(), 1);
-        let json: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+        let json = outcome.json();
         assert_eq!((json["run"].as_str(), json["state"].as_str()), (Some("runs/slow"), Some("running")));
         assert_eq!((json["step"].as_u64(), json["steps"].as_u64()), (Some(20), Some(200)));
         assert_eq!(json["train"]["loss"], 0.5);
@@ -64,7 +64,7 @@ fn an_interrupt_ends_the_live_view_with_status_0() {
     let place = place();
     let log = std::fs::File::create(place.path("log")).expect("created");
     let mut child = place.xtask(&["monitor", "slow", "--every", "1"]).stderr(log).spawn().expect("started");
-    let shown = || std::fs::read_to_string(place.path("log")).expect("read");
+    let shown = || place.text("log");
     while !shown().contains("step    20/200") {
         assert!(child.try_wait().expect("asked").is_none(), "it ended by itself: {}", shown());
         std::thread::sleep(std::time::Duration::from_millis(50));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
+use undertone_tests::toys::logged;
 use undertone_tests::{CLIPS, Outcome, Place};
 
 /// So many processes of `cargo xtask ARGS`.
@@ -64,18 +65,12 @@ fn place() -> Place {
 /// What decides whether two runs were the same but for rounding: the losses of all steps, and what evaluations found.
 fn assert_same_curves(a: &Path, b: &Path) {
     for (split, name) in [("train", "loss"), ("valid", "loss"), ("valid", "cer")] {
-        let (a, b) = (values(a, split, name), values(b, split, name));
+        let (a, b) = (logged(a, split, name), logged(b, split, name));
         assert!(!a.is_empty() && a.len() == b.len(), "{name}: {} and {}", a.len(), b.len());
         for (a, b) in a.iter().zip(b) {
             assert!((a - b).abs() <= 1e-4 * (1.0 + b.abs()), "{name}: {a} and {b}");
         }
     }
-}
-
-fn values(run: &Path, split: &str, name: &str) -> Vec<f64> {
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
-    let lines = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    lines.filter(|line| line["split"] == split).filter_map(|line| line[name].as_f64()).collect()
 }
 
 /// The files of a checkpoint.
@@ -142,7 +137,7 @@ fn several_processes_take_the_steps_of_one() {
     let shared = ["train.accumulation=2", "run.name=shared", "train.max_steps=8", "train.shard_optimizer=true", clip];
     trained(&place, 2, &shared);
     assert!(checkpoint(&place.path("runs/shared"), 8) == two, "so does sharing out the optimizer's state");
-    let performance = std::fs::read_to_string(place.path("runs/two/performance.jsonl")).expect("written");
+    let performance = place.text("runs/two/performance.jsonl");
     assert!(performance.lines().all(|line| line.contains("\"ranks\":{\"count\":2,")), "{performance}");
 }
 
@@ -195,13 +190,13 @@ fn several_processes_train_a_task_where_there_are_more_of_them_than_tasks() {
 #[test]
 fn finished_phases_of_several_processes_are_finished() {
     let place = crate::dynamo_text::place();
-    let yaml = std::fs::read_to_string(place.path("text.yaml")).expect("a configuration");
+    let yaml = place.text("text.yaml");
     let epochs = yaml.replace("1: {train: {max_steps: 6}}", "1: {train: {epochs: 2}}");
     assert_ne!(epochs, yaml);
     place.write("text.yaml", epochs);
     train_texts(&place, 2, &["--phase", "1"]);
     train_texts(&place, 2, &["--phase", "2"]);
-    let router = || std::fs::read(place.path("runs/four/phase2/best/router.safetensors")).expect("a router");
+    let router = || place.bytes("runs/four/phase2/best/router.safetensors");
     let before = router();
     train_texts(&place, 2, &["--phase", "1", "--resume"]);
     assert!(router() == before, "nothing was left to do");
@@ -318,7 +313,7 @@ fn a_directory_that_not_all_see_is_refused() {
 fn processes_that_differ_delete_nothing() {
     let place = place();
     place.train("tiny.yaml", &[]).succeeded();
-    let weights = || std::fs::read(place.path("runs/tiny/best/model.safetensors")).expect("a model");
+    let weights = || place.bytes("runs/tiny/best/model.safetensors");
     let before = weights();
     let refused = run_differently(&place, ["seed=1", "seed=3"], &["--set", "run.overwrite=true"]);
     assert!(refused.stderr.contains("another configuration"), "{refused:?}");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use undertone_testing::skipped;
 use undertone_tests::runs::{TRAIN, place, two_tasks};
+use undertone_tests::toys::lines;
 use undertone_tests::{Outcome, Place};
 
 /// The device that the tests are for, in words of the command line: that of `BURN_DEVICE`.
@@ -23,10 +24,7 @@ fn done(place: &Place, args: &[&str]) -> Outcome {
 
 /// The values of `name` by step, of the training lines of a run.
 fn logged(run: &Path, name: &str) -> BTreeMap<u64, f64> {
-    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
-    let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let train = lines.filter(|line| line["split"] == "train");
-    train.filter_map(|line| Some((line["step"].as_u64()?, line[name].as_f64()?))).collect()
+    lines(run, "train").iter().filter_map(|line| Some((line["step"].as_u64()?, line[name].as_f64()?))).collect()
 }
 
 /// Asserts that two runs had the same losses, as far as sums of floats in another order are the same.
@@ -117,9 +115,7 @@ fn a_run_that_stops_and_goes_on_ends_in_the_same_bits() {
     done(&whole, &on_device);
     done(&stopped, &[&on_device[..], &["--set", "train.max_steps=10"]].concat());
     done(&stopped, &[&on_device[..], &["--resume"]].concat());
-    let model = |place: &Place| {
-        std::fs::read(place.path("runs/tiny/checkpoints/step-00000024/model.safetensors")).expect("a model")
-    };
+    let model = |place: &Place| place.bytes("runs/tiny/checkpoints/step-00000024/model.safetensors");
     assert!(model(&whole) == model(&stopped), "the models differ");
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use undertone_tests::toys::logged;
 use undertone_tests::{CLIPS, Outcome, Place, tensors};
 
 /// Everything that is not the default: a factored optimizer with a mean of changes, groups, a schedule that ends by
@@ -36,9 +37,7 @@ fn files(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn rates(place: &Place) -> Vec<f64> {
-    let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
-    let lines = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    lines.filter_map(|line| line.get("lr")?.as_f64()).collect()
+    logged(&place.path("runs/tiny"), "train", "lr")
 }
 
 #[test]

@@ -128,6 +128,6 @@ fn a_name_that_is_no_unicode_is_written_as_near_to_it_as_json_can() {
     std::fs::write(place.path("").join(name), wav(&vec![0.1; 16_000])).expect("written");
     let mut command = place.xtask(&["transcribe", "--format", "jsonl"]);
     let outcome = outcome(command.arg(name).output()).succeeded();
-    let line: serde_json::Value = serde_json::from_str(outcome.stdout.trim()).expect("JSON");
+    let line = outcome.json();
     assert_eq!(line["audio"], "clip-\u{fffd}.wav");
 }

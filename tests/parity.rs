@@ -2,12 +2,12 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use undertone::model::whisper::{GenerateOptions, Whisper, WhisperConfig};
 use undertone::ops::{CrossEntropyOptions, cross_entropy};
 use undertone::store::{TensorFile, load_parameters};
+use undertone_tests::model_folder::read_json;
 use undertone_tests::reference::{Expected, assert_close, fixture, gradients, values};
 
 struct Fixture {
@@ -19,8 +19,8 @@ struct Fixture {
 impl Fixture {
     fn load(name: &str) -> Self {
         let dir = fixture("whisper").join(name);
-        let json = std::fs::read(dir.join("config.json")).expect("config.json");
-        let config = WhisperConfig::from_hf(&serde_json::from_slice(&json).expect("JSON")).expect("a Whisper");
+        let config =
+            WhisperConfig::from_hf(read_json(&dir.join("config.json")).as_object().expect("a map")).expect("a Whisper");
         let io = Expected::load(&dir.join("io.safetensors"));
         Self { dir, config, io }
     }
@@ -98,9 +98,7 @@ fn beams_and_forbidden_repeats_equal_transformers() {
         let model = fixture.model(&device);
         let mel = fixture.io.tensor::<3>("input_features", &device);
         let mel = Tensor::cat(vec![mel.clone(), mel.clone().neg(), mel.clone().mul_scalar(0.3), mel.flip([2])], 0);
-        let json = std::fs::read(fixture.dir.join("beams.json")).expect("beams.json");
-        let cases: Vec<Value> = serde_json::from_slice(&json).expect("JSON");
-        for case in cases {
+        for case in read_json(&fixture.dir.join("beams.json")).as_array().expect("a list") {
             let numbers = |key: &str| -> Vec<u32> { serde_json::from_value(case[key].clone()).expect(key) };
             let number = |key: &str| case[key].as_u64().expect(key) as usize;
             let options = GenerateOptions {

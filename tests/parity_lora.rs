@@ -10,6 +10,7 @@ use undertone::model::peft::PeftLora;
 use undertone::model::text::{PretrainedText, TextModelType, tensor_name};
 use undertone::model::whisper::WhisperConfig;
 use undertone::store::{HostTensor, TensorFile, load_parameters};
+use undertone_tests::model_folder::read_json;
 use undertone_tests::reference::{Expected, assert_close, fixture, gradients, values};
 
 /// An adapter as PEFT saved it, and its expected answers.
@@ -22,8 +23,7 @@ struct Peft {
 impl Peft {
     fn load(name: &str) -> Self {
         let dir = fixture("text/lora").join(name);
-        let json = std::fs::read(dir.join("adapter_config.json")).expect("adapter_config.json");
-        let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        let json = read_json(&dir.join("adapter_config.json"));
         let keys = ["r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora"];
         let known: serde_json::Map<String, serde_json::Value> =
             keys.iter().map(|key| ((*key).to_owned(), json[key].clone())).collect();
@@ -111,8 +111,8 @@ fn one_adapter_in_the_bank_equals_pefts_lora_on_whisper() {
     let adapters = [Peft::load("whisper")];
     let device = Device::default();
     let dir = fixture("whisper/tiny-80");
-    let json = std::fs::read(dir.join("config.json")).expect("config.json");
-    let config = WhisperConfig::from_hf(&serde_json::from_slice(&json).expect("JSON")).expect("a Whisper");
+    let config =
+        WhisperConfig::from_hf(read_json(&dir.join("config.json")).as_object().expect("a map")).expect("a Whisper");
     let weights = TensorFile::open(&dir.join("model.safetensors")).expect("weights");
     let fresh = config.init(&device).no_grad();
     let mut model = load_parameters(fresh, |name| weights.read(&format!("model.{name}"))).expect("loaded");

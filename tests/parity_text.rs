@@ -3,10 +3,10 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use std::collections::BTreeMap;
-use std::path::Path;
 use undertone::model::layers::mean_pool;
 use undertone::model::text::{PretrainedText, tensor_name};
 use undertone_testing::shared;
+use undertone_tests::model_folder::read_json;
 use undertone_tests::reference::{Expected, assert_close, assert_within, fixture, gradients, values};
 
 /// A model and its expected answers.
@@ -62,8 +62,8 @@ fn loss_and_gradients_equal_transformers() {
 fn tokens_and_their_texts_equal_tokenizers() {
     for name in ["bert", "distilbert", "roberta"] {
         let (text, _) = load(name);
-        let json = std::fs::read(fixture("text").join(name).join("texts.json")).expect("texts.json");
-        let texts: Vec<serde_json::Value> = serde_json::from_slice(&json).expect("a list");
+        let texts = read_json(&fixture("text").join(name).join("texts.json"));
+        let texts = texts.as_array().expect("a list");
         assert_eq!(texts.len(), 4);
         for expected in texts {
             let encoding = text.tokenizer.inner().encode(expected["text"].as_str().expect("text"), true).expect("ids");
@@ -84,8 +84,7 @@ fn minilm_gives_the_sentence_vectors_that_transformers_gives() {
     let text = PretrainedText::load(&dir, &device).expect("MiniLM");
     let expected = fixture("text/minilm");
     let io = Expected::load(&expected.join("io.safetensors"));
-    let sentences = std::fs::read(Path::new(&expected).join("sentences.json")).expect("sentences.json");
-    let sentences: Vec<String> = serde_json::from_slice(&sentences).expect("a list");
+    let sentences = serde_json::from_value::<Vec<String>>(read_json(&expected.join("sentences.json"))).expect("a list");
     let encodings = text.tokenizer.inner().encode_batch(sentences, true).expect("ids");
     let longest = encodings.iter().map(|e| e.len()).max().expect("sentences");
     let rows = encodings.iter().flat_map(|encoding| {

@@ -224,9 +224,9 @@ fn ranks_take_the_steps_that_one_process_takes() {
         seen
     };
     assert_eq!((seen(0, 6), seen(1, 5)), (vec![0, 2, 4, 6, 8, 10], vec![1, 3, 5, 7, 9]));
-    let losses = logged(shared.path(), "loss");
+    let losses = logged(shared.path(), "train", "loss");
     assert_eq!(losses.len(), 10);
-    for (ours, theirs) in losses.iter().zip(logged(alone.path(), "loss")) {
+    for (ours, theirs) in losses.iter().zip(logged(alone.path(), "train", "loss")) {
         assert!((ours - theirs).abs() <= 1e-5 * (1.0 + theirs.abs()), "{ours} and {theirs}");
     }
     let second = together(again.path(), &plan, 2);
@@ -264,9 +264,9 @@ fn a_run_goes_on_with_another_number_of_ranks() {
     near(&last.parameters, &wanted.parameters);
     // Four epochs of 11 batches of 1, 2 and 3 samples.
     assert_eq!((last.samples, wanted.samples), (84, 84));
-    let losses = logged(parts.path(), "loss");
+    let losses = logged(parts.path(), "train", "loss");
     assert_eq!(losses.len(), 12);
-    for (ours, theirs) in losses.iter().zip(logged(whole.path(), "loss")) {
+    for (ours, theirs) in losses.iter().zip(logged(whole.path(), "train", "loss")) {
         assert!((ours - theirs).abs() <= 1e-5 * (1.0 + theirs.abs()), "{ours} and {theirs}");
     }
     let plan = Plan { steps: 14, resume: true, ..plan };
@@ -351,8 +351,8 @@ fn ranks_that_share_out_the_optimizers_state_take_the_same_steps() {
         together(shared.path(), &plan, 2).into_iter().map(|rank| rank.expect("trained")).collect();
     assert_eq!(ended[0].parameters, ended[1].parameters, "all ranks have the same bits");
     assert_eq!(ended[0].parameters, wanted.parameters, "and they are those of ranks that share nothing out");
-    assert_eq!(logged(shared.path(), "loss"), logged(whole.path(), "loss"));
-    let norms = logged(shared.path(), "grad_norm").into_iter().zip(logged(whole.path(), "grad_norm"));
+    assert_eq!(logged(shared.path(), "train", "loss"), logged(whole.path(), "train", "loss"));
+    let norms = logged(shared.path(), "train", "grad_norm").into_iter().zip(logged(whole.path(), "train", "grad_norm"));
     norms.for_each(|(ours, theirs)| assert!((ours - theirs).abs() <= 1e-5 * theirs, "{ours} and {theirs}"));
     // What lies on disk does not tell who had which part of it.
     let state = |dir: &Path| std::fs::read(dir.join("checkpoints/step-00000012/optimizer.safetensors")).expect("saved");
@@ -364,7 +364,7 @@ fn ranks_that_share_out_the_optimizers_state_clip_by_the_length_of_all_gradients
     let (whole, shared) = (directory(), directory());
     let plan = Plan { accumulation: 2, steps: 12, clip_norm: Some(0.05), ..Plan::default() };
     let wanted = together(whole.path(), &plan, 2).remove(0).expect("trained");
-    assert!(logged(whole.path(), "grad_norm").iter().all(|norm| *norm > 0.05), "all are clipped");
+    assert!(logged(whole.path(), "train", "grad_norm").iter().all(|norm| *norm > 0.05), "all are clipped");
     let found = together(shared.path(), &Plan { shard: true, ..plan }, 2).remove(0).expect("trained");
     for (name, parameter) in &wanted.parameters {
         for (a, b) in parameter.data.iter().zip(&found.parameters[name].data) {

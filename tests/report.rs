@@ -13,12 +13,11 @@ fn train(place: &Place, more: &[&str]) -> Outcome {
 }
 
 fn text(place: &Place, name: &str) -> String {
-    std::fs::read_to_string(place.path("runs/tiny").join(name)).expect(name)
+    place.text(&format!("runs/tiny/{name}"))
 }
 
 fn sessions(place: &Place) -> Vec<Value> {
-    let environment: Value = serde_json::from_str(&text(place, "environment.json")).expect("JSON");
-    environment["sessions"].as_array().expect("a list").clone()
+    place.json("runs/tiny/environment.json")["sessions"].as_array().expect("a list").clone()
 }
 
 #[test]

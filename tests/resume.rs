@@ -10,6 +10,7 @@ use undertone::phases::{Experiment, Session};
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
 use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, spawn_to, train_to, two_tasks, wait_until};
+use undertone_tests::toys::lines;
 use undertone_tests::{Place, change_tensors, wav, write_model};
 
 #[test]
@@ -38,7 +39,7 @@ fn an_interrupted_run_goes_on_to_the_same_bits() {
         let mut child = train_to(&place, 7);
         send(signal, &child);
         assert_eq!(child.wait().expect("a status").code(), Some(130), "{signal}");
-        let summary = std::fs::read_to_string(place.path("runs/tiny/summary.json")).expect("a summary");
+        let summary = place.text("runs/tiny/summary.json");
         assert!(summary.contains("\"completed\": false"), "{summary}");
         let outcome = finishes(&place, &["--resume", "--set", "data.workers=3"]);
         assert!(outcome.stderr.contains("resuming from"), "{}", outcome.stderr);
@@ -151,7 +152,7 @@ fn scale_and_averages_go_on_to_the_same_bits() {
     let resumed = run(&parts, "train.max_steps=24", &[&constant[..], &["--resume"]].concat());
     assert!(resumed == expected_constant, "the tensors differ");
     let lines = |place: &Place| {
-        let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
+        let metrics = place.text("runs/tiny/metrics.jsonl");
         // The shorter run also judged its last step.
         metrics
             .lines()
@@ -310,15 +311,14 @@ fn a_run_that_is_to_end_where_it_was_interrupted_is_evaluated_and_finished() {
         let checkpoint = format!("runs/tiny/checkpoints/step-{step:08}");
         std::fs::remove_dir_all(place.path(&checkpoint)).expect("removed");
     }
-    let read = |name: &str| std::fs::read_to_string(place.path("runs/tiny").join(name)).expect(name);
-    place.write("runs/tiny/summary.json", read("summary.json").replace("\"completed\": true", "\"completed\": false"));
+    let ended = place.text("runs/tiny/summary.json");
+    place.write("runs/tiny/summary.json", ended.replace("\"completed\": true", "\"completed\": false"));
     for _ in 0..2 {
         finishes(&place, &[&often[..], &["--resume", "--set", "train.max_steps=8"]].concat());
-        let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).expect("JSON");
+        let summary = place.json("runs/tiny/summary.json");
         assert_eq!((summary["completed"].as_bool(), summary["steps"].as_u64()), (Some(true), Some(8)));
-        let judged: Vec<String> =
-            read("metrics.jsonl").lines().filter(|line| line.contains("\"valid\"")).map(str::to_owned).collect();
-        let at: Vec<bool> = judged.iter().map(|line| line.starts_with("{\"step\":8,")).collect();
+        let judged = lines(&place.path("runs/tiny"), "valid");
+        let at: Vec<bool> = judged.iter().map(|line| line["step"] == 8).collect();
         assert_eq!(at, [false, true], "{judged:?}");
     }
 }

@@ -79,7 +79,7 @@ fn what_is_put_into_the_best_model_outlives_a_better_one() {
     let mut first = train_to(&place, 3);
     place.write("runs/tiny/best/notes.md", "mine");
     assert_eq!(first.wait().expect("a status").code(), Some(0));
-    assert_eq!(std::fs::read_to_string(place.path("runs/tiny/best/notes.md")).expect("there"), "mine");
+    assert_eq!(place.text("runs/tiny/best/notes.md"), "mine");
     // By its loss a model gets better all the time.
     let place = self::place();
     let loss = ["--set", "train.checkpoint.metric=loss"];
@@ -87,8 +87,8 @@ fn what_is_put_into_the_best_model_outlives_a_better_one() {
     wait_until(|| place.path("runs/tiny/best/score.json").exists(), "a best model");
     place.write("runs/tiny/best/notes.md", "mine");
     assert_eq!(second.wait().expect("a status").code(), Some(0));
-    assert_eq!(std::fs::read_to_string(place.path("runs/tiny/best/notes.md")).expect("there"), "mine");
-    let score = std::fs::read_to_string(place.path("runs/tiny/best/score.json")).expect("a score");
+    assert_eq!(place.text("runs/tiny/best/notes.md"), "mine");
+    let score = place.text("runs/tiny/best/score.json");
     assert!(!score.contains("\"step\": 0"), "{score}");
 }
 
@@ -106,7 +106,7 @@ fn a_lock_that_is_none_is_left_as_it_is() {
     std::fs::remove_file(place.path("runs/tiny/.lock")).expect("removed");
     place.write("runs/tiny/.lock", "that of npm");
     train(&place, &OVERWRITE).assert_refusal(&["runs/tiny/.lock", "another program"]);
-    assert_eq!(std::fs::read_to_string(place.path("runs/tiny/.lock")).expect("there"), "that of npm");
+    assert_eq!(place.text("runs/tiny/.lock"), "that of npm");
 }
 
 /// Changes to the tiny experiment: it is judged on clips in which nobody sends.
@@ -199,7 +199,7 @@ fn a_run_that_fails_goes_on_from_the_step_it_failed_at() {
         Records::of(&place)
     };
     let place = with_recordings(0.1);
-    let clip = std::fs::read(place.path("7.wav")).expect("a clip");
+    let clip = place.bytes("7.wav");
     let mut first = train_to(&place, 3);
     place.write("7.wav", "no longer audio");
     assert_eq!(first.wait().expect("a status").code(), Some(2));
@@ -308,7 +308,7 @@ fn a_run_does_not_go_on_with_what_changes_the_meaning_of_what_it_stored() {
         assert!(contents(&place) == before, "{setting} was refused and something was changed");
     }
     // Whoever knows that it means the same says so where the run says what it was begun with.
-    let config = std::fs::read_to_string(place.path("runs/tiny/config.yaml")).expect("a configuration");
+    let config = place.text("runs/tiny/config.yaml");
     place.write("runs/tiny/config.yaml", config.replace("label_smoothing: 0.0", "label_smoothing: 0.1"));
     finishes(&place, &["--resume", "--set", "train.max_steps=8", "--set", "loss.label_smoothing=0.1"]);
     place.write("runs/tiny/config.yaml", "trian: {}");
@@ -319,11 +319,11 @@ fn a_run_does_not_go_on_with_what_changes_the_meaning_of_what_it_stored() {
 fn what_may_change_is_said_and_the_configuration_before_is_kept() {
     let place = place();
     finishes(&place, &["--set", "train.max_steps=4"]);
-    let config = std::fs::read(place.path("runs/tiny/config.yaml")).expect("a configuration");
+    let config = place.bytes("runs/tiny/config.yaml");
     let outcome = finishes(&place, &["--resume", "--set", "train.optimizer.lr=1.0e-4"]);
     let said = "from step 5 on: `train.max_steps` 4 → 24, `train.optimizer.lr` 0.001 → 0.0001 (before: `runs/tiny/config.1.yaml`)";
     assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
-    assert!(std::fs::read(place.path("runs/tiny/config.1.yaml")).expect("kept") == config);
+    assert!(place.bytes("runs/tiny/config.1.yaml") == config);
     assert!(place.path("runs/tiny/checkpoints").join(LAST).is_dir());
     // Another place is no change, and neither is nothing.
     finishes(&place, &["--resume", "--set", "train.optimizer.lr=1.0e-4"]);

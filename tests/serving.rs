@@ -233,15 +233,14 @@ fn a_run_answers_by_its_router_and_by_each_of_its_tasks() {
     assert_eq!(entry().expect("a run")["has_router"], true);
 
     place.write("hum.wav", wav(&[0.1; 16_000]));
-    let hum = std::fs::read(place.path("hum.wav")).expect("read");
+    let hum = place.bytes("hum.wav");
     let last = |fields: &[(&str, &str)]| {
         let answer = server.form("/api/transcribe", "hum.wav", &hum, fields);
         serde_json::from_str::<Value>(answer.body.lines().last().expect("a line")).expect("JSON")
     };
     let routed = last(&[("model", "two")]);
     let printed = place.run(&["predict", "--run", "runs/two", "--audio", "hum.wav", "--format", "json"]).succeeded();
-    let printed: Value = serde_json::from_str(&printed.stdout).expect("JSON");
-    assert_eq!(routed["predictions"][0], printed);
+    assert_eq!(routed["predictions"][0], printed.json());
     for task in ["low", "high"] {
         let answer = last(&[("model", "two"), ("task", task)]);
         let printed = place.run(&["transcribe", "--model", "runs/two", "--task", task, "hum.wav"]).succeeded().stdout;

@@ -1,5 +1,6 @@
 //! The smallest things that a Learner trains: a model of one number or three, an objective, and batches.
 
+use crate::json_lines;
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
@@ -210,15 +211,12 @@ impl Batches for Hundred {
     }
 }
 
-/// Every value of a name in the training lines of `metrics.jsonl`.
-pub fn logged(dir: &Path, name: &str) -> Vec<f64> {
-    lines(dir, "train").iter().filter_map(|line| line[name].as_f64()).collect()
+/// Every value of a name in the lines of `metrics.jsonl` of a split.
+pub fn logged(dir: &Path, split: &str, name: &str) -> Vec<f64> {
+    lines(dir, split).iter().filter_map(|line| line[name].as_f64()).collect()
 }
 
 /// The lines of `metrics.jsonl` of a split.
 pub fn lines(dir: &Path, split: &str) -> Vec<Value> {
-    let split = format!("\"{split}\"");
-    let metrics = metrics(dir);
-    let lines = metrics.lines().filter(|line| line.contains(&split));
-    lines.map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    json_lines(&metrics(dir)).into_iter().filter(|line| line["split"] == split).collect()
 }

@@ -1,6 +1,6 @@
 //! `transcribe` on files and folders: what it writes where, and what it does when one of them cannot be read.
 
-use undertone_tests::{Place, wav, write_model};
+use undertone_tests::{Place, json_lines, wav, write_model};
 
 /// A place with recordings of Morse code in a folder, one of them broken, and an untrained model.
 fn place() -> Place {
@@ -23,15 +23,14 @@ fn a_folder_is_transcribed_though_one_file_cannot_be_read() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (Some(2), ""), "{outcome:?}");
     let said = outcome.stderr.lines().filter(|line| line.starts_with("error:")).collect::<Vec<_>>();
     assert!(said.len() == 2 && said[0].contains("a.wav") && said[1].contains("1 of 3"), "{outcome:?}");
-    let read = |name: &str| std::fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     for name in ["out/b.srt", "out/deep/c.srt"] {
-        let file = read(name);
+        let file = place.text(name);
         assert!(file.starts_with("1\n00:00:0") && file.contains(" --> "), "{file}");
     }
     assert!(!place.path("out/a.srt").exists() && !place.path("out/notes.srt").exists());
 
     let lines = place.run(&["transcribe", "--format", "jsonl", "in/b.mp3", "in/deep"]).succeeded().stdout;
-    let objects: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let objects = json_lines(&lines);
     assert_eq!(
         objects.iter().map(|object| object["audio"].as_str()).collect::<Vec<_>>(),
         [Some("in/b.mp3"), Some("in/deep/c.mp3")]
@@ -48,7 +47,7 @@ fn what_was_read_of_a_recording_that_is_cut_short_is_written() {
     let clip = undertone::data::audio::load(&place.path("in/b.mp3")).expect("a clip");
     undertone::data::audio::write_wav(&place.path("whole.wav"), &clip).expect("written");
     let whole = place.run(&["transcribe", "whole.wav"]).succeeded().stdout;
-    let bytes = std::fs::read(place.path("whole.wav")).expect("read");
+    let bytes = place.bytes("whole.wav");
     std::fs::write(place.path("cut.wav"), &bytes[..bytes.len() * 3 / 4]).expect("written");
     let cut = place.run(&["transcribe", "cut.wav"]);
     let begin: String = whole.chars().take(4).collect();
@@ -95,8 +94,7 @@ fn every_station_of_a_band_is_read_by_itself() {
     let text = place.run(&["transcribe", "--all", "band.wav"]).succeeded().stdout;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(lines.iter().map(|cells| cells[4]).collect::<Vec<_>>(), stations.map(|station| station.5), "{text}");
-    let json = place.run(&["transcribe", "--all", "--format", "json", "band.wav"]).succeeded().stdout;
-    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let json = place.run(&["transcribe", "--all", "--format", "json", "band.wav"]).succeeded().json();
     for ((_, start, _, pitch_hz, wpm, text), found) in
         stations.iter().zip(json["stations"].as_array().expect("stations"))
     {
@@ -114,7 +112,7 @@ fn every_station_of_a_band_is_read_by_itself() {
     // Noise alone has no station.
     undertone::data::audio::write_wav(&place.path("noise.wav"), &band(&[])).expect("written");
     let lines = place.run(&["transcribe", "--all", "--format", "jsonl", "noise.wav", "band.wav"]).succeeded().stdout;
-    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines = json_lines(&lines);
     assert_eq!((&lines[0]["audio"], &lines[0]["stations"]), (&"noise.wav".into(), &serde_json::json!([])));
     assert_eq!(lines[1]["stations"], json["stations"]);
 }

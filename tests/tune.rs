@@ -76,7 +76,7 @@ fn what_cannot_be_is_refused_before_anything_is_tried() {
             assert!(outcome.stderr.contains(culprit), "{culprit} is not named in {}", outcome.stderr);
         }
     }
-    assert_eq!(std::fs::read_to_string(place.path("mine.yaml")).expect("there"), "seed: 1\n");
+    assert_eq!(place.text("mine.yaml"), "seed: 1\n");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn trained(place: &Place, more: &[&str]) -> Outcome {
 }
 
 fn tokenizer(place: &Place, run: &str) -> Vec<u8> {
-    std::fs::read(place.path(&format!("runs/{run}/best/tokenizer.json"))).expect("a vocabulary")
+    place.bytes(&format!("runs/{run}/best/tokenizer.json"))
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_fresh_model_has_a_vocabulary_that_is_trained_on_its_texts() {
         assert_eq!(place.run(args).status, Some(0), "{args:?}");
     }
     // It stays the same though a text is corrected.
-    let list = std::fs::read_to_string(place.path("list.jsonl")).expect("a list");
+    let list = place.text("list.jsonl");
     place.write("list.jsonl", list.replace("đường đi xin chào", "đường đường đi đi bạn bạn"));
     trained(&place, &["--resume", "--set", "train.max_steps=8"]);
     assert!(tokenizer(&place, "tiny") == bytes);

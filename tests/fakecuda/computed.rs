@@ -1,10 +1,10 @@
 //! Kernels for CUDA computed on the CPU, thread by thread, against what the CPU's own kernels give.
 
 use super::{Machine, OVER, Ran};
-use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use undertone_tests::Outcome;
+use undertone_tests::toys::logged;
 
 /// Kernels of Burn's in which threads write one and the same value to one place: in CubeK's reductions over a warp each lane writes the
 /// sum that all of them have, and fused operations write an output that is smaller than others once for each element of those.
@@ -37,9 +37,8 @@ impl Machine {
         let first = ["train", "--config", "tiny.yaml", "--device", device, "--set", &precision];
         let more = ["--set", "train.max_steps=4", "--set", "train.log_every=1"];
         self.run(&[&first[..], &more, &OVER].concat()).assert_sound_on(device);
-        let metrics = std::fs::read_to_string(self.place.path("runs/tiny/metrics.jsonl")).expect("metrics");
-        let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        lines.filter_map(|line| line["loss"].as_f64()).collect()
+        let run = self.place.path("runs/tiny");
+        ["train", "valid"].map(|split| logged(&run, split, "loss")).concat()
     }
 }
 

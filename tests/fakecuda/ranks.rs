@@ -4,6 +4,7 @@ use super::{Machine, OVER};
 use serde_json::Value;
 use std::process::Command;
 use undertone_tests::Outcome;
+use undertone_tests::toys::logged;
 
 /// What each process starts with: its own folder for what the driver did.
 const SCRIPT: &str = "export FAKECUDA_OUT=\"$OUT/$OMPI_COMM_WORLD_RANK\"; exec env \"$@\"";
@@ -37,8 +38,7 @@ impl Machine {
 
     /// What the driver of a rank did.
     fn report_of(&self, rank: usize) -> Value {
-        let text = std::fs::read(self.place.path(&format!("out/{rank}/report.json"))).expect("a report");
-        serde_json::from_slice(&text).expect("JSON")
+        self.place.json(&format!("out/{rank}/report.json"))
     }
 
     /// The bytes that each rank's card gave to sums, without anything that a card would have done wrong.
@@ -52,9 +52,7 @@ impl Machine {
 
     /// The losses of a run's steps.
     fn losses_so_far(&self) -> Vec<f64> {
-        let metrics = std::fs::read_to_string(self.place.path("runs/tiny/metrics.jsonl")).expect("metrics");
-        let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        lines.filter(|line| line["split"] == "train").filter_map(|line| line["loss"].as_f64()).collect()
+        logged(&self.place.path("runs/tiny"), "train", "loss")
     }
 
     /// Those of one process that takes as many samples a step, on the CPU.

@@ -100,7 +100,7 @@ fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count
                 (config.guard.on_nan, config.log_every) = (on_nan, log_every);
             });
             assert_eq!(result.expect("trained").steps, 60);
-            logged(dir.path(), "loss")
+            logged(dir.path(), "train", "loss")
         };
         let (each, lines) = (losses(1), losses(20));
         let skipped = if on_nan == OnNan::SKIP { [2, 1, 0] } else { [0, 0, 0] };

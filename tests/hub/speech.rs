@@ -15,6 +15,7 @@ use undertone::data::clips::{BlockShuffle, Clips};
 use undertone::data::loader::Order;
 use undertone::data::records::RecordsConfig;
 use undertone::phases::streamed;
+use undertone_tests::toys::logged;
 use undertone_tests::{Outcome, Place, wav};
 
 /// Clips of a shard, of a row group, and their samples.
@@ -93,10 +94,8 @@ fn training(place: &Place, endpoint: &str, source: &str) -> Command {
 }
 
 /// The losses of the run's steps.
-fn losses(place: &Place) -> Vec<String> {
-    let metrics = std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).expect("metrics");
-    let lines = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    lines.filter(|line| line["split"] == "train").map(|line| line["loss"].to_string()).collect()
+fn losses(place: &Place) -> Vec<f64> {
+    logged(&place.path("runs/tiny"), "train", "loss")
 }
 
 #[test]

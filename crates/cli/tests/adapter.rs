@@ -30,10 +30,6 @@ fn clip(place: &Place) -> &'static str {
     "clip.wav"
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text.trim()).expect("JSON")
-}
-
 #[test]
 fn an_adapter_of_ones_own_goes_through_all_phases() {
     let place = Place::default();
@@ -56,14 +52,13 @@ fn an_adapter_of_ones_own_goes_through_all_phases() {
     }
     let both = &last("phase3")["backbone.Whisper.encoder.layers.1.self_attn.v_proj.ia3.vectors"];
     assert_eq!(both.shape, [2, 16], "phase 3 trains the adapters of both tasks");
-    let config = std::fs::read_to_string(place.path("runs/two/phase3/best/adapters/low/adapter_config.json"));
-    let config = json(&config.expect("adapter_config.json"));
+    let config = place.json("runs/two/phase3/best/adapters/low/adapter_config.json");
     assert_eq!((&config["peft_type"], &config["feedforward_modules"]), (&"IA3".into(), &Value::Array(Vec::new())));
     assert!(config.get("type").is_none() && config.get("r").is_none(), "{config}");
     let evaluated = ran(&place, &["eval", "--run", "runs/two/phase3", "--task", "low", "--split", "valid"]);
     assert!(evaluated.stdout.contains("cer"), "{evaluated:?}");
     let answer = ran(&place, &["predict", "--run", "runs/two", "--audio", clip(&place), "--format", "json"]);
-    let gates = &json(&answer.stdout)["gates"];
+    let gates = &answer.json()["gates"];
     let sum: f64 = ["low", "high"].iter().map(|task| gates[task].as_f64().expect("a gate")).sum();
     assert!((sum - 1.0).abs() < 1e-5, "{gates}");
 }
@@ -99,7 +94,7 @@ fn a_merged_adapter_of_ones_own_answers_as_it_does_by_itself() {
             vector.data.iter_mut().enumerate().for_each(|(at, x)| *x *= if at % 3 == 0 { 2.5 } else { -0.5 });
         }
     });
-    let loss = |args: &[&str]| json(&ran(&place, args).stdout)["loss"].as_f64().expect("a loss");
+    let loss = |args: &[&str]| ran(&place, args).json()["loss"].as_f64().expect("a loss");
     let of = |model: &str| {
         let path = format!("model.path={model}");
         let sets = ["--set", "model.source.config=null", "--set", &path, "--set", "train.evaluate.metrics=[cer,loss]"];
