@@ -6,7 +6,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::path::{Path, PathBuf};
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ImplItem, ItemMacro, ItemMod, ItemUse, Lit, Macro, Meta, Token, TraitItem, UseTree};
+use syn::{Attribute, Expr, ImplItemFn, ItemMod, ItemUse, Lit, Macro, Meta, Token, UseTree};
 
 /// Reads the file `root` and every file that it leads to.
 pub fn read(root: &Path) -> Result<Tree, StructureError> {
@@ -225,49 +225,9 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         }
     }
 
-    fn visit_item_macro(&mut self, item: &'ast ItemMacro) {
-        // Macros that are exported are the root's.
-        if let (Some(name), true) = (&item.ident, item.attrs.iter().any(|a| a.path().is_ident("macro_export"))) {
-            let file = self.tree.modules[self.module].file;
-            if self.tree.modules[0].file == file {
-                self.tree.modules[0].items.entry(name.to_string()).or_default().push(Item::Defined);
-            }
-        }
-        visit::visit_item_macro(self, item);
-    }
-
-    fn visit_impl_item(&mut self, item: &'ast ImplItem) {
-        let attributes: &[Attribute] = match item {
-            ImplItem::Const(item) => &item.attrs,
-            ImplItem::Fn(item) => &item.attrs,
-            ImplItem::Type(item) => &item.attrs,
-            ImplItem::Macro(item) => &item.attrs,
-            _ => &[],
-        };
-        if !attributes.iter().any(is_for_tests) {
-            visit::visit_impl_item(self, item);
-        }
-    }
-
-    fn visit_trait_item(&mut self, item: &'ast TraitItem) {
-        let attributes: &[Attribute] = match item {
-            TraitItem::Fn(item) => &item.attrs,
-            _ => &[],
-        };
-        if !attributes.iter().any(is_for_tests) {
-            visit::visit_trait_item(self, item);
-        }
-    }
-
-    fn visit_local(&mut self, local: &'ast syn::Local) {
-        if !local.attrs.iter().any(is_for_tests) {
-            visit::visit_local(self, local);
-        }
-    }
-
-    fn visit_field(&mut self, field: &'ast syn::Field) {
-        if !field.attrs.iter().any(is_for_tests) {
-            visit::visit_field(self, field);
+    fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
+        if !item.attrs.iter().any(is_for_tests) {
+            visit::visit_impl_item_fn(self, item);
         }
     }
 
@@ -377,9 +337,7 @@ fn defined(item: &syn::Item) -> Option<String> {
         syn::Item::Static(item) => &item.ident,
         syn::Item::Struct(item) => &item.ident,
         syn::Item::Trait(item) => &item.ident,
-        syn::Item::TraitAlias(item) => &item.ident,
         syn::Item::Type(item) => &item.ident,
-        syn::Item::Union(item) => &item.ident,
         _ => return None,
     };
     Some(ident.to_string())
@@ -389,18 +347,14 @@ fn attributes(item: &syn::Item) -> &[Attribute] {
     match item {
         syn::Item::Const(item) => &item.attrs,
         syn::Item::Enum(item) => &item.attrs,
-        syn::Item::ExternCrate(item) => &item.attrs,
         syn::Item::Fn(item) => &item.attrs,
-        syn::Item::ForeignMod(item) => &item.attrs,
         syn::Item::Impl(item) => &item.attrs,
         syn::Item::Macro(item) => &item.attrs,
         syn::Item::Mod(item) => &item.attrs,
         syn::Item::Static(item) => &item.attrs,
         syn::Item::Struct(item) => &item.attrs,
         syn::Item::Trait(item) => &item.attrs,
-        syn::Item::TraitAlias(item) => &item.attrs,
         syn::Item::Type(item) => &item.attrs,
-        syn::Item::Union(item) => &item.attrs,
         syn::Item::Use(item) => &item.attrs,
         _ => &[],
     }

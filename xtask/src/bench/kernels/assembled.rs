@@ -21,8 +21,6 @@ pub struct Assembled {
     pub spilled: u64,
     /// Bytes of shared memory of its own.
     pub shared_memory: u64,
-    /// Threads of a block.
-    pub threads: u64,
     /// Instructions of matrix units.
     pub matrix_units: u64,
     /// Loads of 128 bits.
@@ -55,7 +53,6 @@ fn assemble(toolkit: &Toolkit, file: &Path) -> Result<Assembled, Failure> {
         name: word_after(&text, ".entry ").unwrap_or_default(),
         architecture,
         ptx_bytes: text.len() as u64,
-        threads: threads(&text),
         ..of_log(&said)
     };
     if !output.status.success() {
@@ -90,12 +87,6 @@ fn is_of_matrix_units(line: &str) -> bool {
     ["HMMA", "HGMMA", "IMMA", "QMMA", "OMMA"].iter().any(|name| line.contains(name))
 }
 
-fn threads(text: &str) -> u64 {
-    let bounds = [".maxntid ", ".reqntid "].iter().find_map(|name| text.split_once(name));
-    let line = bounds.and_then(|(_, rest)| rest.lines().next()).unwrap_or_default();
-    line.split(',').filter_map(|number| number.trim().parse::<u64>().ok()).product()
-}
-
 fn word_after(text: &str, start: &str) -> Option<String> {
     let rest = text.split_once(start)?.1;
     rest.split(|letter: char| letter.is_whitespace() || "(,;".contains(letter)).next().map(str::to_owned)
@@ -125,6 +116,5 @@ mod tests {
             (word_after(text, ".target "), word_after(text, ".entry ")),
             (Some("sm_90a".into()), Some("sum_f32".into()))
         );
-        assert_eq!(threads(text), 256);
     }
 }
