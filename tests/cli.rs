@@ -2,7 +2,7 @@
 
 use undertone::phases::Experiment;
 use undertone_tests::runs::TRAIN;
-use undertone_tests::{CLIPS, Outcome, Place, wav, write_model};
+use undertone_tests::{CLIPS, Outcome, Place, json_lines, wav, write_model};
 
 /// A place with the tiny experiment.
 fn place() -> Place {
@@ -87,9 +87,9 @@ fn copies_of_one_run_that_a_launcher_starts_are_refused() {
     let place = place();
     let error = |variables: [(&str, &str); 2]| {
         let mut command = place.xtask(&["train", "--config", "none.yaml"]);
-        let output = command.envs(variables).output().expect("a process");
-        assert_eq!(output.status.code(), Some(2));
-        String::from_utf8(output.stderr).expect("UTF-8")
+        let outcome = Outcome::of(command.envs(variables));
+        assert_eq!(outcome.status, Some(2));
+        outcome.stderr
     };
     let of_two = |rank| error([("OMPI_COMM_WORLD_RANK", rank), ("OMPI_COMM_WORLD_SIZE", "2")]);
     let first = of_two("0");
@@ -261,15 +261,12 @@ fn said(place: &Place, levels: Option<&str>, args: &[&str]) -> String {
     let short = ["--set", "train.max_steps=3", "--set", "run.overwrite=true"];
     let mut command = place.xtask(&[&TRAIN, &short[..], args].concat());
     levels.map(|levels| command.env("RUST_LOG", levels));
-    let output = command.output().expect("a process");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stderr).expect("UTF-8")
+    Outcome::of(&mut command).succeeded().stderr
 }
 
 /// Every line as the JSON object that it is.
 fn objects(said: &str) -> Vec<serde_json::Value> {
-    let objects: Vec<serde_json::Value> =
-        said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect();
+    let objects = json_lines(said);
     for object in &objects {
         assert!(
             object["level"].is_string() && object["message"].is_string() && object["target"].is_string(),

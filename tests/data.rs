@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
 use undertone::store::HostTensor;
-use undertone_tests::{CLIPS, Place, tensors, wav};
+use undertone_tests::runs::{send, wait_while_alive};
+use undertone_tests::{CLIPS, Outcome, Place, tensors, wav};
 
 /// A place with twelve recordings of different length, of which the fifth is no audio, and an experiment on them.
 fn place() -> Place {
@@ -213,10 +213,7 @@ fn what_was_heard_in_long_recordings_outlives_an_interruption_and_a_resumed_run_
         place.xtask(&[&["train", "--config", "tiny.yaml", "--set", &steps], &CONSTANT[..], &ALIGN, more].concat())
     };
     let finishes = |place: &Place, steps: &str, more: &[&str]| -> String {
-        let output = start(place, steps, more).output().expect("a process");
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{stderr}");
-        stderr
+        Outcome::of(&mut start(place, steps, more)).succeeded().stderr
     };
     let weights = |place: &Place| tensors(&place.path("runs/tiny/checkpoints/step-00000008/model.safetensors"));
     let (whole, parts) = (long_recordings(), long_recordings());
@@ -224,14 +221,12 @@ fn what_was_heard_in_long_recordings_outlives_an_interruption_and_a_resumed_run_
     assert!(said.contains("listening to 10 recordings") && said.contains("were cut into"), "{said}");
 
     let mut child = start(&parts, "4", &[]).spawn().expect("a process");
-    while aligned(&parts) < 2 && child.try_wait().expect("a process").is_none() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let (begin, id) = (Instant::now(), child.id().to_string());
-    assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill").success());
-    let output = child.wait_with_output().expect("an end");
-    let (said, took) = (String::from_utf8_lossy(&output.stderr), begin.elapsed());
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    wait_while_alive(&mut child, || aligned(&parts) >= 2, "it heard two recordings");
+    let begin = Instant::now();
+    send("-INT", &child);
+    let Outcome { status, stderr: said, .. } = Outcome::at_the_end(child);
+    let took = begin.elapsed();
+    assert_eq!(status, Some(130), "{said}");
     assert!(took < Duration::from_secs(30), "it went on for {took:?}");
     let before = aligned(&parts);
     assert!(

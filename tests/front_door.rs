@@ -40,9 +40,7 @@ fn run(place: &Place, args: &[&str]) -> (Outcome, Vec<String>) {
     let programs = ["cargo", "here", "mpicc", "mpirun"].map(|name| place.path(name));
     assert!(Command::new("chmod").arg("+x").args(&programs).status().is_ok_and(|status| status.success()));
     let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap_or_default());
-    let output = place.xtask(args).env("CARGO", &programs[1]).env("PATH", path).output().expect("a process");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    let outcome = Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };
+    let outcome = Outcome::of(place.xtask(args).env("CARGO", &programs[1]).env("PATH", path));
     let calls = std::fs::read_to_string(place.path("calls")).unwrap_or_default();
     (outcome, calls.lines().map(str::to_owned).collect())
 }
@@ -147,18 +145,11 @@ fn standard_input_is_read_while_it_comes() {
     undertone::data::audio::write_wav(&place.path("clip.wav"), &samples).expect("written");
     let wav = place.bytes("clip.wav");
     let piped = |options: &[&str], bytes: &[u8]| {
-        let mut child = place
-            .xtask(&[&["transcribe", "-"], options].concat())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("a process");
+        let mut command = place.xtask(&[&["transcribe", "-"], options].concat());
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("a process");
         // What is refused is not read to its end.
         let _ = std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), bytes);
-        let output = child.wait_with_output().expect("its end");
-        let [stdout, stderr] = [output.stdout, output.stderr].map(|said| String::from_utf8(said).expect("UTF-8"));
-        Outcome { status: output.status.code(), stdout, stderr }
+        Outcome::at_the_end(child)
     };
     let mp3 = std::fs::read(&clip).expect("read");
     for (options, bytes) in [(&["--rate", "16000"][..], &raw), (&[], &wav), (&[], &mp3)] {

@@ -10,72 +10,62 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use server::{COMMIT, DATASET, MODEL, Repository, Server};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use undertone::data::records::{PairRecord, Paths, RecordsConfig, RecordsError};
 use undertone::hub::Hub;
+use undertone_tests::{Outcome, Place};
 
 /// The branch of the hub's own conversion, as URLs have it.
 const CONVERSION: &str = "refs%2Fconvert%2Fparquet";
 
-fn xtask() -> Command {
-    let test = std::env::current_exe().expect("this test's path");
-    Command::new(test.ancestors().nth(2).expect("the target folder").join("xtask"))
-}
+/// A configuration whose model is bundled.
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/cw-contest.yaml");
 
 fn bundled_files() -> BTreeMap<String, Vec<u8>> {
     undertone::model::whisper::bundled("whisper-nano-cw").expect("a bundled model")
 }
 
-fn eval(home: &Path, endpoint: &str, offline: bool, model: &str) -> Output {
-    evaluation(home, endpoint, offline, model).output().expect("xtask runs")
-}
-
-fn evaluation(home: &Path, endpoint: &str, offline: bool, model: &str) -> Command {
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/cw-contest.yaml");
-    let mut command = xtask();
-    command
-        .args(["eval", "--config"])
-        .arg(config)
-        .args(["--set", "data.valid.samples=2", "--set", "model.source.bundled=null"])
-        .args(["--set", &format!("model.source.hub={model}")])
-        .env("HF_HOME", home)
-        .env("HF_ENDPOINT", endpoint)
-        .env("HF_HUB_OFFLINE", if offline { "1" } else { "0" })
-        .env_remove("HF_HUB_CACHE");
+/// A command with the hub at `endpoint`, and `home` in the place for what it fetches.
+fn on_hub(place: &Place, endpoint: &str, offline: bool, args: &[&str]) -> Command {
+    let mut command = place.xtask(args);
+    command.env("HF_HOME", place.path("home")).env("HF_ENDPOINT", endpoint).env_remove("HF_HUB_CACHE");
+    command.env("HF_HUB_OFFLINE", if offline { "1" } else { "0" });
     command
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+fn evaluation(place: &Place, endpoint: &str, offline: bool, model: &str) -> Command {
+    let model = format!("model.source.hub={model}");
+    let settings = ["--set", "data.valid.samples=2", "--set", "model.source.bundled=null", "--set", &model];
+    on_hub(place, endpoint, offline, &[&["eval", "--config", CONFIG][..], &settings].concat())
+}
+
+fn eval(place: &Place, endpoint: &str, offline: bool, model: &str) -> Outcome {
+    Outcome::of(&mut evaluation(place, endpoint, offline, model))
 }
 
 #[test]
 fn a_model_is_fetched_once_and_then_read_offline() {
-    let home = tempfile::tempdir().expect("a directory");
+    let place = Place::default();
     let server = Server::new(Repository::model(bundled_files()));
-    let online = eval(home.path(), &server.address, false, MODEL);
-    assert!(online.status.success(), "{}", stderr(&online));
-    let offline = eval(home.path(), "http://127.0.0.1:9", true, MODEL);
-    assert!(offline.status.success(), "{}", stderr(&offline));
+    let online = eval(&place, &server.address, false, MODEL).succeeded();
+    let offline = eval(&place, "http://127.0.0.1:9", true, MODEL).succeeded();
     assert_eq!(online.stdout, offline.stdout);
 }
 
 #[test]
 fn the_cache_is_where_the_environment_says_with_or_without_a_home() {
-    let (home, cache) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let place = Place::default();
     let server = Server::new(Repository::model(bundled_files()));
     let eval = |offline| {
-        let mut command = evaluation(home.path(), &server.address, offline, MODEL);
-        command.env("HF_HUB_CACHE", cache.path()).output().expect("xtask runs")
+        let mut command = evaluation(&place, &server.address, offline, MODEL);
+        Outcome::of(command.env("HF_HUB_CACHE", place.path("cache"))).succeeded()
     };
-    let online = eval(false);
-    assert!(online.status.success(), "{}", stderr(&online));
-    assert!(cache.path().join("models--someone--nano/refs/main").is_file(), "it lies where it was to");
-    assert!(!home.path().join("hub").exists(), "and nowhere else");
-    let offline = eval(true);
-    assert!(offline.status.success(), "{}", stderr(&offline));
+    eval(false);
+    assert!(place.path("cache/models--someone--nano/refs/main").is_file(), "it lies where it was to");
+    assert!(!place.path("home/hub").exists(), "and nowhere else");
+    eval(true);
 }
 
 #[test]
@@ -107,20 +97,14 @@ fn an_adapter_by_itself_is_fetched_without_its_model() {
 
 #[test]
 fn what_the_hub_does_not_have_is_named() {
-    let home = tempfile::tempdir().expect("a directory");
+    let place = Place::default();
     let mut files = bundled_files();
     files.remove("model.safetensors");
     let server = Server::new(Repository::model(files));
-    let cases: [(&str, bool, PathBuf); 3] = [
-        (MODEL, false, "model.safetensors".into()),
-        ("someone/else", false, "someone/else".into()),
-        (MODEL, true, "HF_HUB_OFFLINE".into()),
-    ];
-    for (model, offline, culprit) in cases {
-        let output = eval(home.path(), &server.address, offline, model);
-        assert_eq!(output.status.code(), Some(2));
-        let text = stderr(&output);
-        assert!(text.contains(&*culprit.to_string_lossy()), "{text:?} does not name {culprit:?}");
+    for (model, offline, culprit) in
+        [(MODEL, false, "model.safetensors"), ("someone/else", false, "someone/else"), (MODEL, true, "HF_HUB_OFFLINE")]
+    {
+        eval(&place, &server.address, offline, model).assert_refusal(&[culprit]);
     }
 }
 
@@ -277,10 +261,10 @@ fn a_file_that_is_no_parquet_is_named() {
 
 #[test]
 fn a_task_of_text_names_its_dataset() {
-    let case = Case::new(converted());
+    let (place, server) = (Place::default(), Server::new(converted()));
     let yaml = |split: &str| {
         format!(
-            "run: {{name: turn, dir: {runs}}}
+            "run: {{name: turn, dir: runs}}
 device: cpu
 model: {{backbone: bert, path: {bert}}}
 data: {{batch_size: 2, workers: 1}}
@@ -291,24 +275,15 @@ tasks:
     data: {{train: {{hub: {DATASET}, split: train}}, valid: {{hub: {DATASET}, split: {split}}}}}
 train: {{max_steps: 2, optimizer: {{warmup_steps: 1}}}}
 ",
-            runs = case.home.path().join("runs").display(),
             bert = undertone_tests::reference::fixture("text/bert").display(),
         )
     };
     let train = |split: &str| {
-        let config = case.home.path().join("turn.yaml");
-        std::fs::write(&config, yaml(split)).expect("written");
-        let mut command = xtask();
-        command.args(["train", "--phase", "1", "--config"]).arg(config);
-        command.env("HF_HOME", case.home.path()).env("HF_ENDPOINT", &case.server.address).env("HF_HUB_OFFLINE", "0");
-        command.env_remove("HF_HUB_CACHE");
-        command.output().expect("xtask runs")
+        place.write("turn.yaml", yaml(split));
+        let train = ["train", "--phase", "1", "--config", "turn.yaml"];
+        Outcome::of(&mut on_hub(&place, &server.address, false, &train))
     };
-    let refused = train("tset");
-    assert_eq!(refused.status.code(), Some(2));
-    let said = stderr(&refused);
-    assert!(["task `turn`", DATASET, "tset", "test"].iter().all(|part| said.contains(part)), "{said}");
-    assert!(!case.home.path().join("runs").exists(), "nothing is touched");
-    let trained = train("test");
-    assert!(trained.status.success(), "{}", stderr(&trained));
+    train("tset").assert_refusal(&["task `turn`", DATASET, "tset", "test"]);
+    assert!(!place.path("runs").exists(), "nothing is touched");
+    train("test").succeeded();
 }

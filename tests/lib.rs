@@ -10,7 +10,7 @@ pub mod toys;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use undertone::model::whisper::{GenerationConfig, PretrainedWhisper, WhisperConfig, WhisperTokenizer};
 use undertone::store::{Dtype, HostTensor, TensorFile, write_tensors};
@@ -148,12 +148,22 @@ pub struct Outcome {
     pub stderr: String,
 }
 
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+}
+
 impl Outcome {
     /// That of a process, which is run to its end.
     pub fn of(command: &mut Command) -> Self {
-        let output = command.output().expect("a process");
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        Self { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Self::from(command.output().expect("a process"))
+    }
+
+    /// That of a process that was started, once it ends.
+    pub fn at_the_end(child: Child) -> Self {
+        Self::from(child.wait_with_output().expect("an end"))
     }
 
     /// The same, of a process that succeeded.

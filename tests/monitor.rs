@@ -1,6 +1,7 @@
 //! `cargo xtask monitor`, as scripts use it.
 
 use undertone_tests::Place;
+use undertone_tests::runs::send;
 
 const LINE: &str = r#"{"step":20,"steps":20,"seconds":4.0,"samples_per_second":40.0,"time":{"data_wait":0.38,"transfer":0.0,"forward":0.2,"backward":0.4,"optimizer":0.02,"other":0.0},"hardware":{"cpu":0.5,"process_cpu":0.45}}"#;
 
@@ -69,8 +70,7 @@ fn an_interrupt_ends_the_live_view_with_status_0() {
         assert!(child.try_wait().expect("asked").is_none(), "it ended by itself: {}", shown());
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
-    assert!(kill.success());
+    send("-INT", &child);
     assert_eq!(child.wait().expect("ended").code(), Some(0));
     assert_eq!(shown().matches("step    20/200").count(), 1, "nothing new, nothing said");
 }

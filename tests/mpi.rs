@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use undertone_tests::runs::{wait_for, wait_until};
 use undertone_tests::toys::logged;
 use undertone_tests::{CLIPS, Outcome, Place};
 
@@ -33,15 +34,10 @@ fn as_in(command: &mut Command, other: &Command) {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
 }
 
-fn outcome(output: Output) -> Outcome {
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    Outcome { status: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
-}
-
 /// Trains `text.yaml` to its end.
 fn train_texts(place: &Place, count: usize, more: &[&str]) {
     let args = [&["train", "--config", "text.yaml"], more].concat();
-    outcome(mpirun(place, count, &args).output().expect("mpirun is there")).succeeded();
+    Outcome::of(&mut mpirun(place, count, &args)).succeeded();
 }
 
 /// Runs them to their end.
@@ -51,7 +47,7 @@ fn run(place: &Place, count: usize, settings: &[&str]) -> Outcome {
     for setting in settings {
         args.extend(if *setting == "--resume" { vec![*setting] } else { vec!["--set", *setting] });
     }
-    outcome(mpirun(place, count, &args).output().expect("mpirun is there"))
+    Outcome::of(&mut mpirun(place, count, &args))
 }
 
 fn trained(place: &Place, count: usize, settings: &[&str]) {
@@ -93,17 +89,6 @@ fn pid_of(mpirun: &Child, rank: usize) -> i32 {
     wait_for(found, "the rank's process")
 }
 
-fn wait_for<T>(mut found: impl FnMut() -> Option<T>, what: &str) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(began.elapsed() < Duration::from_secs(120), "no sign of {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A run on three ranks that would go on for long, some steps after its begin.
 fn begun(place: &Place, more: &[&str]) -> Child {
     let mut args = vec!["train", "--config", "tiny.yaml", "--set", "train.max_steps=100000"];
@@ -112,7 +97,7 @@ fn begun(place: &Place, more: &[&str]) -> Child {
     let child = mpirun(place, 3, &args).spawn().expect("mpirun is there");
     let metrics = place.path("runs/tiny/metrics.jsonl");
     let lines = || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count();
-    wait_for(|| (lines() > 12).then_some(()), "steps");
+    wait_until(|| lines() > 12, "steps");
     child
 }
 
@@ -244,7 +229,7 @@ fn a_silent_process_is_named_by_one_of_the_others_and_what_was_learned_is_saved(
         std::thread::sleep(Duration::from_secs(8));
         let _ = Command::new("kill").args(["-s", "CONT", &silent.to_string()]).status();
     });
-    let ended = outcome(job.wait_with_output().expect("a job"));
+    let ended = Outcome::at_the_end(job);
     waker.join().expect("no panic");
     assert!(began.elapsed() < Duration::from_secs(60) && ended.status != Some(0), "{ended:?}");
     let errors: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
@@ -265,9 +250,9 @@ fn a_process_that_pauses_is_waited_for() {
     let metrics = place.path("runs/tiny/metrics.jsonl");
     let lines = || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count();
     let before = lines();
-    wait_for(|| (lines() > before + 20).then_some(()), "more steps");
+    wait_until(|| lines() > before + 20, "more steps");
     signal(paused, "TERM");
-    let ended = outcome(job.wait_with_output().expect("a job"));
+    let ended = Outcome::at_the_end(job);
     assert_eq!(ended.status, Some(130), "{ended:?}");
 }
 
@@ -276,7 +261,7 @@ fn a_wish_to_end_that_reaches_one_process_ends_all_after_the_same_step() {
     let place = place();
     let job = begun(&place, &[]);
     signal(pid_of(&job, 2), "TERM");
-    let ended = outcome(job.wait_with_output().expect("a job"));
+    let ended = Outcome::at_the_end(job);
     assert_eq!(ended.status, Some(130), "{ended:?}");
     assert!(ended.stdout.contains("interrupted") && ended.stdout.contains("--resume"), "{ended:?}");
 }
@@ -299,7 +284,7 @@ fn run_differently(place: &Place, settings: [&str; 2], more: &[&str]) -> Outcome
     command.args(["--oversubscribe", "-n", "1"]).arg(own.get_program()).args(own.get_args());
     command.args([":", "-n", "1"]).arg(other.get_program()).args(other.get_args());
     as_in(&mut command, &own);
-    outcome(command.output().expect("mpirun is there"))
+    Outcome::of(&mut command)
 }
 
 #[test]

@@ -184,10 +184,9 @@ fn devices_that_are_not_there_are_refused() {
         // As on a machine whose Vulkan has no driver.
         let mut command = place.xtask(&[&TRAIN[..], &["--device", "wgpu"]].concat());
         command.env("VK_DRIVER_FILES", "/nowhere.json").env("VK_ICD_FILENAMES", "/nowhere.json");
-        let output = command.env("LIBGL_DRIVERS_PATH", "/nowhere").env("EGL_PLATFORM", "surfaceless").output();
-        let output = output.expect("a process");
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        command.env("LIBGL_DRIVERS_PATH", "/nowhere").env("EGL_PLATFORM", "surfaceless");
+        let Outcome { status, stderr, .. } = Outcome::of(&mut command);
+        assert_eq!(status, Some(2), "{stderr}");
         assert!(stderr.contains("`wgpu:0` was not found") && stderr.contains("vulkaninfo"), "{stderr}");
     }
     assert!(!place.path("runs").exists(), "nothing is written for a run that cannot begin");

@@ -8,19 +8,13 @@ use undertone_tests::{Outcome, Place, wav};
 fn unread(mut command: Command) -> Outcome {
     let mut child = command.spawn().expect("a process");
     drop(child.stdout.take());
-    outcome(child.wait_with_output())
+    Outcome::at_the_end(child)
 }
 
 /// Runs a command to its end, whose standard output is a full disk.
 fn on_full_disk(mut command: Command) -> Outcome {
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a full disk");
-    outcome(command.stdout(full).output())
-}
-
-fn outcome(output: std::io::Result<std::process::Output>) -> Outcome {
-    let output = output.expect("a process");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Outcome::of(command.stdout(full))
 }
 
 fn assert_quiet(outcome: &Outcome, what: &str) {
@@ -127,7 +121,7 @@ fn a_name_that_is_no_unicode_is_written_as_near_to_it_as_json_can() {
     let name = OsStr::from_bytes(b"clip-\xff.wav");
     std::fs::write(place.path("").join(name), wav(&vec![0.1; 16_000])).expect("written");
     let mut command = place.xtask(&["transcribe", "--format", "jsonl"]);
-    let outcome = outcome(command.arg(name).output()).succeeded();
+    let outcome = Outcome::of(command.arg(name)).succeeded();
     let line = outcome.json();
     assert_eq!(line["audio"], "clip-\u{fffd}.wav");
 }

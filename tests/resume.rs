@@ -9,9 +9,11 @@ use undertone::phases::run::{Phase, train, train_phases};
 use undertone::phases::{Experiment, Session};
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
-use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, spawn_to, train_to, two_tasks, wait_until};
+use undertone_tests::runs::{
+    LAST, Records, TRAIN, finishes, place, send, spawn_to, train_to, two_tasks, wait_until, wait_while_alive,
+};
 use undertone_tests::toys::lines;
-use undertone_tests::{Place, change_tensors, wav, write_model};
+use undertone_tests::{Outcome, Place, change_tensors, wav, write_model};
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
@@ -24,8 +26,7 @@ fn any_number_of_threads_gives_the_same_bits() {
         let place = place();
         let mut command = place.xtask(&TRAIN);
         settings.iter().for_each(|setting| _ = command.args(["--set", setting]));
-        let output = command.env("RAYON_NUM_THREADS", threads).output().expect("a process");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Outcome::of(command.env("RAYON_NUM_THREADS", threads)).succeeded();
         Records::of(&place)
     };
     train("1").assert_same_as(&train("3"));
@@ -241,16 +242,12 @@ fn a_full_disk_stops_the_run_and_leaves_what_was_whole() {
     let every = "train.checkpoint.every=2";
     let mut child = place.xtask(&[&TRAIN[..], &["--set", every]].concat()).spawn().expect("a process");
     let first = disk.0.join("tiny/checkpoints/step-00000004");
-    while !first.exists() {
-        assert!(child.try_wait().expect("a status").is_none(), "it ended before its checkpoint");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_while_alive(&mut child, || first.exists(), "its checkpoint");
     let filler = disk.0.join("filler");
     let _ = std::fs::write(&filler, vec![0_u8; 4 << 20]);
-    let output = child.wait_with_output().expect("a process");
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let Outcome { status, stderr: errors, .. } = Outcome::at_the_end(child);
     let last = errors.lines().last().unwrap_or_default();
-    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert_eq!(status, Some(1), "{errors}");
     // Whatever was written first is what did not fit: a checkpoint, the best model, a line.
     assert!(last.starts_with("error: ") && last.contains("cannot write") && last.contains("No space left"), "{errors}");
     // What is left is whole, and with room again the run goes on.

@@ -138,9 +138,8 @@ fn what_an_interrupted_run_has_for_a_model_is_said() {
         let judged = || std::fs::read_to_string(place.path("runs/tiny/metrics.jsonl")).unwrap_or_default();
         wait_until(|| judged().contains("valid"), "the run to be judged");
         send("-INT", &first);
-        let output = first.wait_with_output().expect("a process");
-        let stdout = String::from_utf8(output.stdout).expect("UTF-8");
-        assert_eq!(output.status.code(), Some(130));
+        let Outcome { status, stdout, .. } = Outcome::at_the_end(first);
+        assert_eq!(status, Some(130));
         assert!(stdout.lines().any(|line| line == said), "{stdout}");
     }
 }
@@ -166,7 +165,7 @@ fn a_run_that_is_alive_is_left_alone_by_every_other_start() {
 fn of_two_that_start_together_one_trains_and_the_other_is_refused() {
     let place = place();
     let both = [(); 2].map(|()| place.xtask(&TRAIN).spawn().expect("a process"));
-    let mut codes = both.map(|child| child.wait_with_output().expect("a process").status.code());
+    let mut codes = both.map(|child| Outcome::at_the_end(child).status);
     codes.sort();
     assert_eq!(codes, [Some(0), Some(2)]);
     Records::of(&place).assert_same_as(&Records::uninterrupted());
@@ -252,12 +251,11 @@ fn a_run_that_was_killed_before_its_first_checkpoint_begins_again() {
 fn a_run_that_is_moved_while_it_trains_is_not_divided() {
     let place = place();
     let long = ["--set", "train.max_steps=100000"];
-    let run = place.xtask(&[&TRAIN[..], &long].concat()).stderr(Stdio::piped()).spawn().expect("a process");
+    let run = place.xtask(&[&TRAIN[..], &long].concat()).spawn().expect("a process");
     wait_until(|| place.path("runs/tiny/best/score.json").exists(), "an evaluation");
     std::fs::rename(place.path("runs/tiny"), place.path("runs/moved")).expect("moved");
-    let ended = run.wait_with_output().expect("an end");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success() && said.contains("was moved or deleted while it was trained"), "{said}");
+    let Outcome { status, stderr: said, .. } = Outcome::at_the_end(run);
+    assert!(status != Some(0) && said.contains("was moved or deleted while it was trained"), "{said}");
     assert!(!place.path("runs/tiny").exists(), "half of the run is elsewhere");
 }
 

@@ -80,12 +80,28 @@ pub fn send(signal: &str, child: &Child) {
     assert!(Command::new("kill").args([signal, &id]).status().expect("kill").success());
 }
 
-/// Waits for something to happen, for a minute.
+/// Waits for something to happen, for two minutes.
 pub fn wait_until(happened: impl Fn() -> bool, what: &str) {
+    wait_for(|| happened().then_some(()), what);
+}
+
+/// Waits for something to be found, for two minutes.
+pub fn wait_for<T>(mut found: impl FnMut() -> Option<T>, what: &str) -> T {
     let started = Instant::now();
-    while !happened() {
-        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(started.elapsed() < Duration::from_secs(120), "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for something that a process does before it ends.
+pub fn wait_while_alive(child: &mut Child, happened: impl Fn() -> bool, what: &str) {
+    while !happened() {
+        assert!(child.try_wait().expect("a status").is_none(), "it ended before {what}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

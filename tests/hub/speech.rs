@@ -15,6 +15,7 @@ use undertone::data::clips::{BlockShuffle, Clips};
 use undertone::data::loader::Order;
 use undertone::data::records::RecordsConfig;
 use undertone::phases::streamed;
+use undertone_tests::runs::{send, wait_while_alive};
 use undertone_tests::toys::logged;
 use undertone_tests::{Outcome, Place, wav};
 
@@ -77,9 +78,7 @@ fn columns() -> RecordsConfig {
 
 /// Trains on the hub for three steps.
 fn train(place: &Place, endpoint: &str, source: &str, environment: &[(&str, &str)]) -> Outcome {
-    let output = training(place, endpoint, source).envs(environment.iter().copied()).output().expect("a process");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Outcome::of(training(place, endpoint, source).envs(environment.iter().copied()))
 }
 
 fn training(place: &Place, endpoint: &str, source: &str) -> Command {
@@ -130,9 +129,7 @@ fn reading_everything_for_its_length_is_said_before() {
     let server = Server::new(speech(true));
     let said = |set: &[&str]| {
         let mut command = training(&place, &server.address, ", stream: true");
-        let output = command.args(set).output().expect("a process");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{text}");
+        let text = Outcome::of(command.args(set)).succeeded().stderr;
         text.lines().filter(|line| line.contains("for their lengths")).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(said(&[]), [""; 0], "nobody needs them");
@@ -249,23 +246,19 @@ fn one_interrupt_is_enough_while_the_hub_asks_to_wait() {
     // A first evaluation long enough for the hub to become busy before audio is asked for.
     let mut command = training(&place, &server.address, ", stream: true");
     let mut child = command.args(["--set", "data.valid.samples=200"]).spawn().expect("a process");
-    while !place.path("runs/tiny/environment.json").exists() {
-        assert!(child.try_wait().expect("a status").is_none(), "it ended before it trained");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_while_alive(&mut child, || place.path("runs/tiny/environment.json").exists(), "it trained");
     server.set_mood(Mood { unavailable: usize::MAX, retry_after: Some(300), ..Mood::default() });
     let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("503") && line.contains("trying again in 300.0 s")), "it waits");
     std::thread::spawn(move || lines.count());
     let asked = Instant::now();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill").success());
+    send("-INT", &child);
     assert_eq!(child.wait().expect("a status").code(), Some(130));
     assert!(asked.elapsed() < Duration::from_secs(5), "it took {:?}", asked.elapsed());
     assert!(place.path("runs/tiny/checkpoints/step-00000000/state.json").is_file());
     server.set_mood(Mood::default());
     let mut command = training(&place, &server.address, ", stream: true");
-    let resumed = command.args(["--set", "data.valid.samples=200", "--resume"]).output().expect("a process");
-    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    Outcome::of(command.args(["--set", "data.valid.samples=200", "--resume"])).succeeded();
     assert_eq!(losses(&place).len(), 3);
 }
 

@@ -1,16 +1,16 @@
 //! A hub that is not one, or is somebody else's: what it says leads nowhere and takes no more than its share.
 
 use super::server::{COMMIT, DATASET, MODEL};
-use super::xtask;
+use super::{CONFIG, on_hub};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use undertone::hub::Hub;
 use undertone_tests::runs::send;
+use undertone_tests::{Outcome, Place};
 
 /// A hub that answers each request for a path with what `answer` writes.
 fn hub_that(answer: impl Fn(&str, &mut TcpStream) + Send + 'static) -> String {
@@ -188,25 +188,22 @@ fn a_file_of_another_length_than_was_said_is_refused_or_cut() {
 
 #[test]
 fn an_interrupt_while_a_hub_hangs_ends_the_command_at_once() {
-    let home = tempfile::tempdir().expect("a directory");
+    let place = Place::default();
     let (sender, asked) = channel();
     let address = hub_that(move |_, _| {
         let _ = sender.send(());
         std::thread::sleep(Duration::from_secs(60));
     });
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/cw-contest.yaml");
-    let mut command = xtask();
-    command.args(["train", "--config"]).arg(config).args(["--set", "model.source.bundled=null"]);
-    command.args(["--set", &format!("model.source.hub={MODEL}"), "--set", "run.dir=runs"]).current_dir(home.path());
-    command.env("HF_HOME", home.path()).env("HF_ENDPOINT", address).env("HF_HUB_OFFLINE", "0");
-    command.env_remove("HF_HUB_CACHE").env_remove("RUST_LOG").stderr(Stdio::piped()).stdout(Stdio::null());
-    let mut child = command.spawn().expect("a process");
+    let model = format!("model.source.hub={MODEL}");
+    let settings = ["--set", "model.source.bundled=null", "--set", &model, "--set", "run.dir=runs"];
+    let train = [&["train", "--config", CONFIG][..], &settings].concat();
+    let child = on_hub(&place, &address, false, &train).spawn().expect("a process");
     asked.recv_timeout(Duration::from_secs(60)).expect("it asks the hub");
     let begun = Instant::now();
     send("-INT", &child);
-    assert_eq!(child.wait().expect("a status").code(), Some(130));
+    let outcome = Outcome::at_the_end(child);
+    assert_eq!(outcome.status, Some(130), "{outcome:?}");
     assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
-    let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    let said = &outcome.stderr;
     assert!(said.contains("interrupted before anything was trained") && !said.contains("a step"), "{said}");
 }
