@@ -3,7 +3,7 @@
 use crate::draw::canvas::{Drawn, INK, SIZE, TEXT, colour, sheet_of, style, tick};
 use crate::draw::lines::{Chart, Frame, value_range};
 use crate::error::{AnalysisError, ReportError};
-use crate::html::page;
+use crate::html::{page, table};
 use maud::{Markup, PreEscaped, html};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -67,28 +67,14 @@ impl BlendPage {
     }
 
     fn table(&self) -> Markup {
-        html! {
-            div.wide {
-                table {
-                    thead {
-                        tr {
-                            th { "Share" }
-                            th.number { (self.metric) " of the task" }
-                            @if let Some(general) = &self.general { th.number { (self.metric) " of " (general) } }
-                        }
-                    }
-                    tbody {
-                        @for point in &self.points {
-                            tr {
-                                th scope="row" { (point.share) }
-                                td.number { (format!("{:.4}", point.task)) }
-                                @if let Some(general) = point.general { td.number { (format!("{general:.4}")) } }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+        let task = format!("{} of the task", self.metric);
+        let general = self.general.as_ref().map(|general| format!("{} of {general}", self.metric));
+        let head: Vec<&str> = ["Share", &task].into_iter().chain(general.as_deref()).collect();
+        let row = |point: &BlendPoint| {
+            let general = point.general.map(|general| format!("{general:.4}"));
+            [point.share.to_string(), format!("{:.4}", point.task)].into_iter().chain(general).collect()
+        };
+        table(&head, &self.points.iter().map(row).collect::<Vec<_>>())
     }
 
     /// Draws one metric over the other, with the shares beside the points; without general data the metric over the share.

@@ -102,6 +102,32 @@ pub(crate) fn cards(cards: &[(&str, String, String)]) -> Markup {
     }
 }
 
+/// Returns a table of numbers, whose first column has the rows' names.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
+    html! {
+        div.wide {
+            table {
+                thead {
+                    tr {
+                        @for (at, name) in head.iter().enumerate() {
+                            @if at == 0 { th { (name) } } @else { th.number { (name) } }
+                        }
+                    }
+                }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            @for (at, cell) in row.iter().enumerate() {
+                                @if at == 0 { th scope="row" { (cell) } } @else { td.number { (cell) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Returns a table of keys and values.
 pub(crate) fn settings(settings: &[(String, String)]) -> Markup {
     html! {

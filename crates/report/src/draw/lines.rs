@@ -26,18 +26,6 @@ pub(crate) const RIGHT: i32 = 8;
 /// A chart with a linear x axis.
 pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, ValueAxis>>;
 
-/// Scale of a picture's y axis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Axis {
-    /// Logarithmic if positive values are far apart, else linear.
-    #[default]
-    Fitting,
-    /// Linear.
-    Linear,
-    /// Linear, with shares as percentages.
-    Percent,
-}
-
 /// Curves of one quantity over the steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Curves<'a> {
@@ -47,8 +35,8 @@ pub(crate) struct Curves<'a> {
     pub quantity: &'a str,
     /// Curves; one without a name is left out of the legend.
     pub series: &'a [Series],
-    /// Scale of the y axis.
-    pub axis: Axis,
+    /// Scale of the y axis. By default it is logarithmic if positive values are far apart, else linear.
+    pub scale: Option<Scale>,
     /// Whether values fluctuate so much that a running mean is more informative; the values are then faint beneath it.
     pub noisy: bool,
     /// Whether a linear y axis begins at 0.
@@ -68,7 +56,7 @@ impl<'a> Curves<'a> {
             title,
             quantity,
             series,
-            axis: Axis::default(),
+            scale: None,
             noisy: false,
             from_zero: false,
             best: None,
@@ -87,7 +75,9 @@ impl<'a> Curves<'a> {
         if points().next().is_none() {
             return Ok(None);
         }
-        let logarithmic = self.axis == Axis::Fitting && is_wide(points().map(|(_, value)| value));
+        let fitting = || if is_wide(points().map(|(_, value)| value)) { Scale::Logarithmic } else { Scale::Linear };
+        let scale = self.scale.unwrap_or_else(fitting);
+        let logarithmic = scale == Scale::Logarithmic;
         let height = |value: f64| if logarithmic { value.log10() } else { value };
         let y_name = match (logarithmic, self.quantity) {
             (false, quantity) => quantity.to_string(),
@@ -105,11 +95,7 @@ impl<'a> Curves<'a> {
                 Frame::new(x, value_range(points().map(|(_, value)| height(value)), self.from_zero && !logarithmic));
             frame.x_name = "Step";
             frame.y_name = &y_name;
-            frame.scale = match self.axis {
-                Axis::Percent => Scale::Percent,
-                _ if logarithmic => Scale::Logarithmic,
-                _ => Scale::Linear,
-            };
+            frame.scale = scale;
             frame.draw(&area, |chart| {
                 let path = |points: &[(f64, f64)]| -> Vec<_> {
                     points.iter().map(|&(step, value)| (step, height(value))).collect()
@@ -184,7 +170,7 @@ pub(crate) fn value_range(values: impl Iterator<Item = f64>, with_zero: bool) ->
 }
 
 /// Positions of the ticks of the y axis.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// At round values.
     Linear,

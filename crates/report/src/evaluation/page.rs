@@ -1,12 +1,13 @@
 //! The part of a page that shows an evaluation.
 
-use super::record::{Comparison, ErrorCounts, EvaluationRecord, Grouping, MetricScore, WorstSample};
+use super::record::{Compared, Comparison, ErrorCounts, EvaluationRecord, Group, Grouping, MetricScore, WorstSample};
 use crate::difference::marked;
+use crate::html::table;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
-use undertone_metrics::{Interval, direction_of};
+use undertone_metrics::{Direction, Interval, direction_of};
 
 /// Returns the sections of an evaluation.
 pub(crate) fn markup(record: &EvaluationRecord) -> Markup {
@@ -32,110 +33,64 @@ pub(crate) fn interval(interval: Interval) -> String {
     format!("[{:.4}, {:.4}]", interval.low, interval.high)
 }
 
-/// Returns a metric's name with its direction.
-fn title(metric: &str) -> String {
-    direction_of(metric).map_or(metric.to_owned(), |direction| format!("{metric} {}", direction.arrow()))
+/// Returns a metric's name with its direction, if it has one.
+pub(crate) fn title(metric: &str, direction: Option<Direction>) -> String {
+    direction.map_or(metric.to_owned(), |direction| format!("{metric} {}", direction.arrow()))
 }
 
 fn metrics(metrics: &[MetricScore]) -> Markup {
-    let title = |score: &MetricScore| {
-        score.direction.map_or(score.metric.clone(), |direction| format!("{} {}", score.metric, direction.arrow()))
+    let row = |score: &MetricScore| {
+        let value = score.value.map_or("n/a".into(), |value| format!("{value:.4}"));
+        vec![title(&score.metric, score.direction), value, score.interval.map_or("–".into(), interval)]
     };
-    html! {
-        div.wide {
-            table {
-                thead { tr { th { "Metric" } th.number { "Value" } th.number { "95 % interval" } } }
-                tbody {
-                    @for score in metrics {
-                        tr {
-                            th scope="row" { (title(score)) }
-                            td.number { (score.value.map_or("n/a".into(), |value| format!("{value:.4}"))) }
-                            td.number { (score.interval.map_or("–".into(), interval)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    table(&["Metric", "Value", "95 % interval"], &metrics.iter().map(row).collect::<Vec<_>>())
 }
 
 fn errors(errors: &BTreeMap<String, ErrorCounts>) -> Markup {
-    html! {
-        h3 { "Errors" }
-        div.wide {
-            table {
-                thead {
-                    tr {
-                        th { "Error rate" } th.number { "Hits" } th.number { "Substitutions" } th.number { "Deletions" }
-                        th.number { "Insertions" }
-                    }
-                }
-                tbody {
-                    @for (metric, counts) in errors {
-                        tr {
-                            th scope="row" { (metric) } td.number { (counts.hits) }
-                            td.number { (counts.substitutions) } td.number { (counts.deletions) }
-                            td.number { (counts.insertions) }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let row = |(metric, counts): (&String, &ErrorCounts)| {
+        let ErrorCounts { hits, substitutions, deletions, insertions } = counts;
+        let counts = [hits, substitutions, deletions, insertions].map(ToString::to_string);
+        [vec![metric.clone()], counts.into()].concat()
+    };
+    let head = ["Error rate", "Hits", "Substitutions", "Deletions", "Insertions"];
+    html! { h3 { "Errors" } (table(&head, &errors.iter().map(row).collect::<Vec<_>>())) }
 }
 
 fn comparison(comparison: &Comparison) -> Markup {
+    let row = |(metric, compared): (&String, &Compared)| {
+        let Compared { value, difference, significance } = *compared;
+        vec![
+            title(metric, direction_of(metric)),
+            format!("{:.4}", value + difference),
+            format!("{value:.4}"),
+            format!("{difference:+.4}"),
+            significance.map_or("–".into(), |found| interval(found.interval)),
+            significance.map_or("–".into(), |found| format!("{:.3}", found.p_value)),
+        ]
+    };
+    let head = ["Metric", "This model", &comparison.with, "Difference", "95 % interval", "p"];
     html! {
         h3 { "Against " (comparison.with) }
         p.lead {
             "The same samples. Difference: this model minus the other one, with its 95 % interval and p-value, by the \
              paired bootstrap."
         }
-        div.wide {
-            table {
-                thead {
-                    tr {
-                        th { "Metric" } th.number { "This model" } th.number { (comparison.with) }
-                        th.number { "Difference" } th.number { "95 % interval" } th.number { "p" }
-                    }
-                }
-                tbody {
-                    @for (metric, compared) in &comparison.metrics {
-                        @let significance = compared.significance;
-                        tr {
-                            th scope="row" { (title(metric)) }
-                            td.number { (format!("{:.4}", compared.value + compared.difference)) }
-                            td.number { (format!("{:.4}", compared.value)) }
-                            td.number { (format!("{:+.4}", compared.difference)) }
-                            td.number { (significance.map_or("–".into(), |found| interval(found.interval))) }
-                            td.number { (significance.map_or("–".into(), |found| format!("{:.3}", found.p_value))) }
-                        }
-                    }
-                }
-            }
-        }
+        (table(&head, &comparison.metrics.iter().map(row).collect::<Vec<_>>()))
     }
 }
 
 fn groups(grouping: &Grouping) -> Markup {
     let Grouping { task, by, groups } = grouping;
+    let names: Vec<&str> = grouping.metrics().collect();
+    let titles: Vec<String> = names.iter().map(|name| title(name, direction_of(name))).collect();
+    let head: Vec<&str> = [by.as_str(), "Samples"].into_iter().chain(titles.iter().map(String::as_str)).collect();
+    let row = |group: &Group| {
+        let values = names.iter().map(|name| group.text(name)).collect();
+        [vec![group.name.clone(), group.samples.to_string()], values].concat()
+    };
     html! {
         h3 { @if !task.is_empty() { (task) ": by " } @else { "By " } (by) }
-        div.wide {
-            table {
-                thead {
-                    tr { th { (by) } th.number { "Samples" } @for name in grouping.metrics() { th.number { (title(name)) } } }
-                }
-                tbody {
-                    @for group in groups {
-                        tr {
-                            th scope="row" { (group.name) } td.number { (group.samples) }
-                            @for name in grouping.metrics() { td.number { (group.text(name)) } }
-                        }
-                    }
-                }
-            }
-        }
+        (table(&head, &groups.iter().map(row).collect::<Vec<_>>()))
     }
 }
 
@@ -173,9 +128,8 @@ fn worst(samples: &[WorstSample]) -> Markup {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::record::{Compared, Group, Significance};
+    use super::super::record::Significance;
     use super::*;
-    use undertone_metrics::Direction;
 
     /// A record with everything in it.
     pub fn record() -> EvaluationRecord {

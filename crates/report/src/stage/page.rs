@@ -109,7 +109,7 @@ fn metrics(summary: &Summary) -> Markup {
             (Some(direction), Some(before), Some(after)) => direction.is_better(after, before),
             _ => false,
         };
-        let title = direction.map_or(name.clone(), |direction| format!("{name} {}", direction.arrow()));
+        let title = evaluation::title(name, direction);
         let interval = summary.intervals.get(name).map_or_else(String::new, |interval| evaluation::interval(*interval));
         let value = |value: Option<f64>, none: &str| value.map_or(none.to_owned(), |value| format!("{value:.4}"));
         (title, value(before, "–"), value(after, "n/a"), interval, better)

@@ -2,7 +2,7 @@
 
 use super::records::RunRecords;
 use crate::draw::areas::Areas;
-use crate::draw::lines::{Axis, Curves};
+use crate::draw::lines::{Curves, Scale};
 use crate::error::AnalysisError;
 use crate::series::{GUMBEL_TEMPERATURE, Series};
 use undertone_train::{Hardware, LAST_LOSS, Performance};
@@ -44,7 +44,7 @@ pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
     for (metric, series) in by_metric(records) {
         let ringed = best.as_ref().filter(|(name, _)| *name == metric).map(|(_, point)| *point);
         let title = format!("Validation: {metric}");
-        let curves = Curves { best: ringed, axis: Axis::Linear, ..Curves::new(&title, "", &series) };
+        let curves = Curves { best: ringed, scale: Some(Scale::Linear), ..Curves::new(&title, "", &series) };
         let caption = match ringed {
             Some((step, value)) => format!("The ring is the best model, of step {step}: {metric} {value:.4}."),
             None => "Evaluated before the first step and at every evaluation.".into(),
@@ -53,7 +53,7 @@ pub(crate) fn learning(records: &RunRecords) -> Result<Vec<Figure>, AnalysisErro
     }
 
     let rates: Vec<Series> = if let [rate] = rates.as_slice() { vec![unnamed(rate)] } else { rates };
-    let curves = Curves { axis: Axis::Linear, ..Curves::new("Learning rate", "", &rates) };
+    let curves = Curves { scale: Some(Scale::Linear), ..Curves::new("Learning rate", "", &rates) };
     album.curves(curves, "As the schedule set it.")?;
     album.curves(
         noisy("Gradient norm", "", &named("grad_norm")),
@@ -92,12 +92,15 @@ pub(crate) fn machine(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError
     ];
     for (title, quantity, series) in rates {
         let series = [series];
-        let curves = Curves { axis: Axis::Linear, from_zero: true, ..noisy(title, quantity, &series) };
+        let curves = Curves { scale: Some(Scale::Linear), from_zero: true, ..noisy(title, quantity, &series) };
         album.curves(curves, "Of training steps alone, without evaluations and checkpoints.")?;
     }
     let utilization = [of("", &|line| line.mfu)];
-    let curves =
-        Curves { axis: Axis::Percent, from_zero: true, ..noisy("Model FLOPs utilisation", "MFU", &utilization) };
+    let curves = Curves {
+        scale: Some(Scale::Percent),
+        from_zero: true,
+        ..noisy("Model FLOPs utilisation", "MFU", &utilization)
+    };
     album.curves(curves, "The model's arithmetic, by what the device could do at its peak.")?;
 
     let hardware =
@@ -110,9 +113,9 @@ pub(crate) fn machine(records: &RunRecords) -> Result<Vec<Figure>, AnalysisError
         memory.push(hardware(&|it| gib(it.gpus.get(index)?.memory_bytes), name));
         busy.push(hardware(&|it| it.gpus.get(index)?.utilization, name));
     }
-    let curves = Curves { axis: Axis::Linear, from_zero: true, ..Curves::new("Memory", "GiB", &memory) };
+    let curves = Curves { scale: Some(Scale::Linear), from_zero: true, ..Curves::new("Memory", "GiB", &memory) };
     album.curves(curves, "What the process holds, and what is in use on each graphics card.")?;
-    let curves = Curves { axis: Axis::Percent, from_zero: true, ..noisy("Utilisation", "Busy", &busy) };
+    let curves = Curves { scale: Some(Scale::Percent), from_zero: true, ..noisy("Utilisation", "Busy", &busy) };
     album
         .curves(curves, "Of the processors (the machine's as a whole, and this process's share) and graphics cards.")?;
     Ok(album.figures)
