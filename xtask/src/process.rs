@@ -1,5 +1,6 @@
 //! Processes that this one starts.
 
+use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -46,6 +47,13 @@ pub fn output(command: &mut Command) -> Result<String, Failure> {
     let text = format!("{said} failed ({}):\n{last}", output.status);
     // Our own 2, and that of Python's argparse: an option it does not take.
     Err(if output.status.code() == Some(2) { Failure::BadInput(text) } else { Failure::Machine(text) })
+}
+
+/// The last line of a child's output that is JSON.
+pub fn json_line(text: &str) -> Result<Value, Failure> {
+    let line = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    let last = || text.trim_end().lines().last().unwrap_or_default();
+    line.ok_or_else(|| Failure::Machine(format!("a child ended with `{}` in place of a line of JSON", last())))
 }
 
 /// Waits until a process ends. As soon as it may no longer run, it is killed, and there is no status.
@@ -112,4 +120,16 @@ pub fn before(variable: &str, folder: PathBuf) -> OsString {
 /// The name of the Python in use.
 pub fn python() -> &'static str {
     if std::env::var_os("VIRTUAL_ENV").is_some() { "python" } else { "python3" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::json_line;
+
+    #[test]
+    fn the_last_line_of_json_is_found_behind_others() {
+        let line = json_line("noise\n{\"error\": 0.1}\n\n").ok();
+        assert_eq!(line.map(|line| line["error"].clone()), Some(0.1.into()));
+        assert!(json_line("Traceback").is_err());
+    }
 }

@@ -1,9 +1,11 @@
 //! `cargo xtask bench data`: how fast samples are made, alone and beside Python.
 
 use super::numbers::{median, rounded};
+use super::random::Random;
+use crate::process::{json_line, output};
 use clap::builder::RangedU64ValueParser;
 use rayon::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -217,26 +219,15 @@ fn peer(python: &Path, script: &Path, args: &Args) -> Result<Results, Failure> {
     if let (Some(tokenizer), Some(texts)) = (&args.tokenizer, &args.texts) {
         command.arg("--tokenizer").arg(tokenizer).arg("--texts").arg(texts);
     }
-    let output = command.output().map_err(|e| Failure::BadInput(format!("cannot start {command:?}: {e}")))?;
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let line: Option<Value> = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
-    let values = line.and_then(|line| serde_json::from_value(line).ok());
-    values.ok_or_else(|| {
-        let last: Vec<&str> = stderr.trim_end().lines().rev().take(3).collect();
-        Failure::BadInput(format!("{command:?} did not end with a JSON object of numbers: {}", last.join(" / ")))
-    })
+    let line = json_line(&output(&mut command)?)?;
+    serde_json::from_value(line)
+        .map_err(|e| Failure::BadInput(format!("{command:?} did not end with a JSON object of numbers: {e}")))
 }
 
 /// Thirty seconds that no two samples of are alike.
 fn noise() -> Vec<f32> {
-    let mut state = 1_u32;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        0.1 * (f64::from(state) / f64::from(u32::MAX) - 0.5) as f32
-    };
-    std::iter::repeat_with(next).take(WINDOW).collect()
+    let mut random = Random::new(1, "noise", 0);
+    std::iter::repeat_with(|| 0.1 * (random.share() - 0.5) as f32).take(WINDOW).collect()
 }
 
 fn loader<D: Dataset<Item = Clip> + 'static>(dataset: D, workers: usize) -> Result<Loader<D, Features>, Failure> {

@@ -2,7 +2,7 @@
 //! of a step is the host's alone.
 
 use crate::cuda::FakeMachine;
-use crate::process::work_folder;
+use crate::process::{json_line, work_folder};
 use serde_json::{Value, json};
 use undertone_cli::{Failure, say};
 
@@ -52,8 +52,7 @@ fn line(machine: &FakeMachine, args: &Args, card: &str, size: &str, lora: &str) 
     };
     let first = run("1")?;
     let second = run(&steps)?;
-    let device: Value = serde_json::from_str(second.stdout.trim())
-        .map_err(|e| Failure::Machine(format!("`bench device` printed no JSON: {e}")))?;
+    let device = json_line(&second.stdout)?;
     let [seconds, launches] =
         ["seconds_per_step", "kernels_per_step"].map(|key| device[key].as_f64().unwrap_or_default());
     let report = &second.report;

@@ -16,6 +16,7 @@ mod ops;
 mod quality;
 mod random;
 pub mod ranks;
+mod snapshot;
 mod step;
 mod training;
 

@@ -1,4 +1,4 @@
-//! Seeded random choices for `bench faults` and `bench hostile`.
+//! Seeded random choices and numbers for benchmarks.
 
 /// A source of choices (SplitMix64; Steele, Lea and Flood, 2014): the same for a seed on every machine.
 pub struct Random(u64);

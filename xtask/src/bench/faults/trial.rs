@@ -1,10 +1,11 @@
 //! One run and what happens to it.
 
-use super::decoy::{Decoys, TARGET, place_decoys};
+use super::decoy::{TARGET, place_decoys};
 use super::end::End;
 use super::fault::{Fault, fill, flip, in_newest_checkpoint, kill, set_writable, terminate, truncate};
 use super::subject::{Subject, Trace};
 use crate::bench::random::Random;
+use crate::bench::snapshot::Snapshot;
 use crate::process::ended;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -108,7 +109,7 @@ pub struct Trial<'a> {
     pub faults: Vec<(Fault, bool)>,
     /// Files that were damaged, and what they were then. Nobody writes the checkpoints of a stage again that had ended.
     damaged: Vec<(PathBuf, Vec<u8>)>,
-    decoys: Decoys,
+    decoys: Snapshot,
     _disk: Option<Disk>,
 }
 
@@ -126,7 +127,7 @@ impl<'a> Trial<'a> {
                 // What nobody may write could not be harmed.
                 give_away(&place)?;
             }
-            Ok::<Decoys, std::io::Error>(decoys)
+            Ok::<Snapshot, std::io::Error>(decoys)
         };
         let decoys = prepare().map_err(|e| format!("`{}`: {e}", place.display()))?;
         Ok(Self {

@@ -5,7 +5,7 @@ use super::card::Card;
 use super::child;
 use super::clock::Clock;
 use super::report::Report;
-use crate::process::this_program;
+use crate::process::{json_line, this_program};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -70,9 +70,9 @@ impl Bench<'_> {
         }
     }
 
-    /// The last line of a child's output, as JSON.
+    /// The last line of a child's output that is JSON.
     pub fn line(text: &str) -> Option<Value> {
-        text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
+        json_line(text).ok()
     }
 
     pub fn finish(mut self) -> Result<(), Failure> {

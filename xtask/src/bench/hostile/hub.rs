@@ -1,6 +1,6 @@
 //! A hub that answers what a case says, and the ground around the cache of those who ask it.
 
-use std::collections::BTreeMap;
+use crate::bench::snapshot::Snapshot;
 use std::io::{BufRead, BufReader, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub fn ask(dir: &Path) -> std::result::Result<(), String> {
     let said = |e: &dyn std::fmt::Display| e.to_string();
     let ground = Ground::prepare(dir).map_err(|e| said(&e))?;
     let server = Server::start(dir).map_err(|e| said(&e))?;
-    let (endpoint, cache) = (Some(format!("http://{}", server.address)), ground.cache());
+    let (endpoint, cache) = (Some(format!("http://{}", server.address)), ground.cache.clone());
     let hub = Hub { cache, endpoint, offline: false, token: None, attempts: 1 };
     let model = hub.model("a/b", None).map(drop);
     let dataset = hub.dataset("a/b", None, "train", Some("main")).map(drop);
@@ -45,62 +45,29 @@ pub fn ask(dir: &Path) -> std::result::Result<(), String> {
 
 /// Folders in folders with files in them, and the cache in the innermost.
 struct Ground {
-    root: PathBuf,
-    before: BTreeMap<PathBuf, Vec<u8>>,
+    cache: PathBuf,
+    around: Snapshot,
 }
 
 impl Ground {
     fn prepare(dir: &Path) -> Result<Self> {
-        let root = dir.join("ground");
-        let mut folder = root.clone();
+        let mut folder = dir.join("ground");
         for name in ["a", "b", "c", "d", "e"] {
             folder.push(name);
             std::fs::create_dir_all(&folder)?;
             std::fs::write(folder.join("config.json"), "somebody else's")?;
         }
-        let before = everything(dir, &root.join(CACHE));
-        Ok(Self { root, before })
-    }
-
-    fn cache(&self) -> PathBuf {
-        self.root.join(CACHE)
+        let cache = folder.join("cache");
+        let around = Snapshot::of(vec![dir.to_owned()], Some(cache.clone()));
+        Ok(Self { cache, around })
     }
 
     fn assert_untouched(&self) {
-        let dir = self.root.parent().unwrap_or(&self.root);
-        let after = everything(dir, &self.cache());
-        let changed = after.iter().find(|(path, bytes)| self.before.get(*path) != Some(*bytes));
-        let gone = self.before.keys().find(|path| !after.contains_key(*path));
-        if let Some(path) = changed.map(|(path, _)| path).or(gone) {
+        if let Some(path) = self.around.changed() {
             panic!("outside of the cache `{}` has changed", path.display());
         }
         assert!(std::fs::symlink_metadata(ELSEWHERE).is_err(), "`{ELSEWHERE}` was made");
     }
-}
-
-const CACHE: &str = "a/b/c/d/e/cache";
-
-/// What lies below a folder, links as they are; without what lies below `cache`.
-fn everything(dir: &Path, cache: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let (mut found, mut open) = (BTreeMap::new(), vec![dir.to_owned()]);
-    while let Some(next) = open.pop() {
-        for entry in std::fs::read_dir(next).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path == *cache {
-                continue;
-            }
-            let content = match entry.file_type() {
-                Ok(kind) if kind.is_dir() => {
-                    open.push(path.clone());
-                    Vec::new()
-                }
-                Ok(kind) if kind.is_symlink() => b"a link".to_vec(),
-                _ => std::fs::read(&path).unwrap_or_default(),
-            };
-            found.insert(path, content);
-        }
-    }
-    found
 }
 
 /// The hub, for as long as the value lives.

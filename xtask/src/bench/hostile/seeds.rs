@@ -2,13 +2,13 @@
 
 use super::hub;
 use super::kind::Kind;
+use crate::process::{output, this_program};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use undertone::cw::morse;
 use undertone::data::audio::write_wav;
 use undertone::exchange::ggml::{self, GgmlType};
@@ -25,12 +25,12 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
     match kind {
         Kind::Yaml => configurations(&seeds),
         Kind::Wav => {
-            seeds.fixtures("", &["data/tests/fixtures/tone.wav", "data/tests/fixtures/mel.wav"])?;
+            seeds.fixtures(&["data/tests/fixtures/tone.wav", "data/tests/fixtures/mel.wav"])?;
             WAVS.into_iter().try_for_each(|(name, format)| seeds.write(name, "clip.wav", &wav(format)))
         }
-        Kind::Flac => seeds.fixtures("", &["data/tests/fixtures/tone.flac", "data/src/clips/fixtures/long.flac"]),
-        Kind::Mp3 => seeds.fixtures("", &["data/tests/fixtures/tone.mp3", "data/src/clips/fixtures/long.mp3"]),
-        Kind::Ogg => seeds.fixtures("", &["data/tests/fixtures/tone.ogg", "data/src/clips/fixtures/long.ogg"]),
+        Kind::Flac => seeds.fixtures(&["data/tests/fixtures/tone.flac", "data/src/clips/fixtures/long.flac"]),
+        Kind::Mp3 => seeds.fixtures(&["data/tests/fixtures/tone.mp3", "data/src/clips/fixtures/long.mp3"]),
+        Kind::Ogg => seeds.fixtures(&["data/tests/fixtures/tone.ogg", "data/src/clips/fixtures/long.ogg"]),
         Kind::Opus => ["tone.opus", "tone_stereo.opus", "tone_speech.opus", "tone.webm", "tone_16k.webm", "tone.mkv"]
             .iter()
             .try_for_each(|name| seeds.copy(name, &format!("crates/data/tests/fixtures/{name}"))),
@@ -56,7 +56,7 @@ pub fn write(kind: Kind, dir: &Path) -> Result<(), Failure> {
         }
         Kind::Tar => seeds.write("tar", "clips.tar", &tar()?),
         Kind::Parquet => {
-            seeds.fixtures("", &["data/src/clips/fixtures/speech.parquet", "data/src/records/fixtures/squad.parquet"])
+            seeds.fixtures(&["data/src/clips/fixtures/speech.parquet", "data/src/records/fixtures/squad.parquet"])
         }
         Kind::Safetensors => {
             ["lora/bert/adapter_model", "lora/whisper/adapter_model", "roberta/model"].iter().try_for_each(|name| {
@@ -119,10 +119,10 @@ impl Folders<'_> {
     }
 
     /// Files of the crates, each in a folder of its name.
-    fn fixtures(&self, prefix: &str, files: &[&str]) -> Result<(), Failure> {
+    fn fixtures(&self, files: &[&str]) -> Result<(), Failure> {
         files.iter().try_for_each(|file| {
             let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
-            self.copy(&format!("{prefix}{name}"), &format!("crates/{file}"))
+            self.copy(&name, &format!("crates/{file}"))
         })
     }
 
@@ -164,14 +164,8 @@ impl Folders<'_> {
     /// Trains what `yaml` says, in a process of its own, and leaves nothing in its records that is another each time.
     fn train(&self, folder: &str, yaml: &str) -> Result<(), Failure> {
         self.write(folder, "config.yaml", yaml.as_bytes())?;
-        let program = std::env::current_exe().map_err(failed)?;
         let folder = self.0.join(folder);
-        let mut command = Command::new(program);
-        command.args(["train", "--config", "config.yaml"]).current_dir(&folder).stdin(Stdio::null());
-        let output = command.output().map_err(failed)?;
-        if !output.status.success() {
-            return Err(Failure::Machine(format!("cannot train: {}", String::from_utf8_lossy(&output.stderr))));
-        }
+        output(this_program()?.args(["train", "--config", "config.yaml"]).current_dir(&folder))?;
         settle(&folder.join("runs"))
     }
 }

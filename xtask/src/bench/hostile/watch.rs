@@ -1,12 +1,13 @@
 //! A process that runs cases, from outside.
 
 use super::args::Args;
+use crate::process::this_program;
 use serde_json::Value;
 use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use undertone::train::says_out_of_memory;
@@ -84,7 +85,7 @@ impl Watch {
     pub fn start(args: &Args, kind: &str, seeds: &Path, numbers: Range<u64>, scratch: &Path) -> Result<Self, Failure> {
         let unstarted = |e: std::io::Error| Failure::Machine(format!("cannot start a process for cases: {e}"));
         let errors = scratch.join("errors");
-        let mut command = Command::new(std::env::current_exe().map_err(unstarted)?);
+        let mut command = this_program()?;
         command.arg("hostile-cases").arg("--kind").arg(kind).arg("--seeds").arg(seeds);
         command.arg("--scratch").arg(scratch.join("case"));
         for (name, number) in

@@ -1,7 +1,7 @@
 //! One kind of training, here and by a peer: the same configuration, the same records.
 
 use super::results::{Results, Training};
-use crate::process::{cannot_use, from_here, output, this_program};
+use crate::process::{cannot_use, from_here, json_line, output, this_program};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ impl<'a> Peer<'a> {
         let mut command = Command::new(from_here(self.python)?);
         command.arg(&self.script).args(["train", "--seed", &seed.to_string(), "--config"]);
         command.arg(format!("{}.yaml", comparison.name)).current_dir(self.work);
-        let line = last_object(&output(&mut command)?)?;
+        let line = json_line(&output(&mut command)?)?;
         let scores = numbers(&line["scores"]);
         Ok(Training { seconds: line["seconds"].as_f64().unwrap_or(f64::NAN), scores })
     }
@@ -119,16 +119,9 @@ impl Comparison {
         let mut judge = this_program()?;
         judge.args(["eval", "--run", &run, "--split", "test"]).current_dir(work);
         judge.args(if self.adapter { ["--router", "oracle"].as_slice() } else { &[] });
-        let line = last_object(&output(&mut judge)?)?;
+        let line = json_line(&output(&mut judge)?)?;
         Ok(Training { seconds, scores: numbers(&line) })
     }
-}
-
-/// The object in the last line of a child's output.
-pub fn last_object(stdout: &str) -> Result<Value, Failure> {
-    let last = stdout.trim_end().lines().last().unwrap_or_default();
-    serde_json::from_str(last)
-        .map_err(|_| Failure::Machine(format!("a child ended with `{last}` in place of a line of JSON")))
 }
 
 /// The scores of an object, by their names without the task's.
@@ -142,6 +135,7 @@ fn numbers(object: &Value) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn every_configuration_is_one_that_we_train() {
@@ -160,9 +154,7 @@ mod tests {
 
     #[test]
     fn a_line_of_eval_is_read_without_the_names_of_tasks() {
-        let line = last_object("noise\n{\"error\": 0.1, \"sst2.accuracy\": 0.9, \"remarks\": []}\n");
-        let found = numbers(&line.ok().expect("an object"));
+        let found = numbers(&json!({"error": 0.1, "sst2.accuracy": 0.9, "remarks": []}));
         assert_eq!(found, BTreeMap::from([("accuracy".into(), 0.9), ("error".into(), 0.1)]));
-        assert!(last_object("Traceback").is_err());
     }
 }

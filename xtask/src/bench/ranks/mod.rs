@@ -6,7 +6,7 @@ mod options;
 
 use super::names::name;
 use super::step::Size;
-use crate::process::this_program;
+use crate::process::{json_line, this_program};
 use clap::builder::RangedU64ValueParser;
 pub use options::ChildArgs;
 use serde_json::{Value, json};
@@ -108,10 +108,8 @@ fn launch(args: &Args, ranks: usize, options: &[&str]) -> Result<Value, Failure>
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.map_err(|e| Failure::BadInput(format!("cannot start `{}`: {e}", args.launcher)))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
-    match line.filter(|_| output.status.success()) {
-        Some(line) => Ok(line),
-        None => Err(Failure::Machine(format!("{ranks} processes of `{}` failed ({})", args.launcher, output.status))),
+    if !output.status.success() {
+        return Err(Failure::Machine(format!("{ranks} processes of `{}` failed ({})", args.launcher, output.status)));
     }
+    json_line(&String::from_utf8_lossy(&output.stdout))
 }
