@@ -12,7 +12,7 @@ use undertone::train::{
     LossSum, OnNan, OnSpike, Precision, Summary, TrainConfig, TrainError,
 };
 use undertone_tests::toys::{
-    self, Hundred, OnPartial, Partial, Toy, Zero, evaluation, judged_run_of, logged, run_of, square,
+    self, HUNDRED, OnPartial, Partial, Toy, Zero, evaluation, judged_run_of, logged, run_of, square,
 };
 
 #[test]
@@ -25,11 +25,11 @@ fn training_stops_when_nothing_has_got_better_for_a_while_and_stays_stopped() {
         config.early_stopping = Some(EarlyStoppingConfig::after(2));
         toys::learner(config, Zero, Partial::new(false, false, &Device::default()), dir.path())
     };
-    let summary = patient(40).train(&Hundred).expect("trained");
+    let summary = patient(40).train(&HUNDRED).expect("trained");
     assert_eq!((summary.steps, summary.completed), (10, true));
     let mut resumed = patient(40);
     assert!(resumed.resume().expect("a checkpoint"));
-    assert_eq!(resumed.train(&Hundred).expect("trained").steps, 10);
+    assert_eq!(resumed.train(&HUNDRED).expect("trained").steps, 10);
 }
 
 /// An objective whose loss is NaN for some batches.
@@ -90,7 +90,7 @@ fn poisoned(
     let seen = Arc::new(Mutex::new(Vec::new()));
     let toy = Poisoned { nan: nan.to_vec(), high: high.to_vec(), seen: seen.clone(), direction: None };
     // Both parameters begin at 1, so that every step brings them nearer to 0.
-    let result = toys::learner(config, toy, Partial::of(1.0), dir).train(&Hundred);
+    let result = toys::learner(config, toy, Partial::of(1.0), dir).train(&HUNDRED);
     let seen = seen.lock().expect("a list").clone();
     (result, seen)
 }
@@ -137,7 +137,7 @@ impl Toy for Diverging {
 fn a_run_that_diverged_goes_on_from_before_that() {
     let dir = tempfile::tempdir().expect("a directory");
     let newest = || toys::newest(dir.path());
-    let error = diverging(dir.path(), |_| {}).train(&Hundred).expect_err("stopped");
+    let error = diverging(dir.path(), |_| {}).train(&HUNDRED).expect_err("stopped");
     let TrainError::Guard { trouble, checkpoint, .. } = &error else { panic!("{error}") };
     let ruined = trouble.step - 1;
     // Of the checkpoints that are kept, the ruined one is the newest.
@@ -146,11 +146,11 @@ fn a_run_that_diverged_goes_on_from_before_that() {
     assert_eq!(checkpoint.as_deref(), Some(&*newest().path));
     // With the same rate it ends there again, with a lower one it goes on.
     let mut again = diverging(dir.path(), |_| {});
-    assert!(again.resume().expect("resumed") && again.train(&Hundred).is_err());
+    assert!(again.resume().expect("resumed") && again.train(&HUNDRED).is_err());
     assert_eq!(newest().state.step, ruined - 1);
     let mut slower = diverging(dir.path(), |config| config.optimizer.lr = 1e-9);
     assert!(slower.resume().expect("resumed"));
-    assert_eq!(slower.train(&Hundred).expect("trained").steps, 60);
+    assert_eq!(slower.train(&HUNDRED).expect("trained").steps, 60);
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn the_best_model_is_that_of_the_metrics_own_direction() {
         config.evaluate = EvaluateConfig { every: 20, metrics: vec!["size".into()] };
         config.checkpoint = CheckpointConfig { every: 20, keep_last: 1, metric: "size".into(), ..Default::default() };
         let toy = Poisoned { nan: vec![], high: vec![], seen: Arc::default(), direction };
-        let summary = toys::learner(config, toy, Partial::of(1.0), dir.path()).train(&Hundred)?;
+        let summary = toys::learner(config, toy, Partial::of(1.0), dir.path()).train(&HUNDRED)?;
         let kept = [20, 40, 60].map(|step| dir.path().join(format!("checkpoints/step-{step:08}")).is_dir());
         let state = toys::newest(dir.path()).state;
         let best_ema = state.best_ema.expect("judged").1;

@@ -13,7 +13,7 @@ use undertone::train::{
     BatchStream, Batches, BoxError, Checkpoints, Contents, Learner, LossSum, LossTerm, StepOutcome, Summary,
     TrainConfig, TrainError, TrainState,
 };
-use undertone_tests::toys::{self, Hundred, OnPartial, Partial, Toy, Zero, logged, metrics, run_of};
+use undertone_tests::toys::{self, HUNDRED, OnPartial, Partial, Toy, Zero, hundred, logged, metrics, run_of};
 
 /// Says that there is a batch, and has none in any epoch.
 struct Empty;
@@ -46,7 +46,7 @@ fn learner(model: Partial, steps: u64, dir: &Path) -> Learner<OnPartial<Zero>> {
 fn a_parameter_that_never_gets_a_gradient_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let model = Partial::new(false, true, &Device::default());
-    let error = learner(model, 50, dir.path()).train(&Hundred).expect_err("refused");
+    let error = learner(model, 50, dir.path()).train(&HUNDRED).expect_err("refused");
     assert!(matches!(error, TrainError::NoGradient { .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("`unused.weight`") && text.contains("`unused.bias`") && !text.contains("`used."), "{text}");
@@ -74,7 +74,7 @@ impl Toy for Rare {
 fn a_parameter_that_few_samples_reach_is_given_time_and_its_term_is_not_logged_as_zero() {
     let train = |model: Partial, dir: &Path| {
         let config = TrainConfig { log_every: 1, ..run_of(50) };
-        toys::learner(config, Rare(30), model, dir).train(&Hundred)
+        toys::learner(config, Rare(30), model, dir).train(&HUNDRED)
     };
     let dir = tempfile::tempdir().expect("a directory");
     let device = Device::default();
@@ -93,10 +93,10 @@ fn a_parameter_that_had_its_gradient_before_the_run_was_resumed_is_not_missed() 
     let model = || Partial::new(true, false, &Device::default());
     let mut first = learner(model(), 30, dir.path());
     let done = |summary: Result<Summary, TrainError>| summary.expect("trained").steps;
-    assert_eq!(done(first.train(&Hundred)), 30);
+    assert_eq!(done(first.train(&HUNDRED)), 30);
     let mut second = learner(model(), 40, dir.path());
     assert!(second.resume().expect("a checkpoint"));
-    assert_eq!(done(second.train(&Hundred)), 40);
+    assert_eq!(done(second.train(&HUNDRED)), 40);
 }
 
 #[test]
@@ -107,10 +107,10 @@ fn a_run_does_not_go_on_with_other_frozen_weights() {
         set_trainable(model, |name| name.starts_with("used."))
     };
     let (model, other) = (frozen(), frozen());
-    learner(model.clone(), 3, dir.path()).train(&Hundred).expect("trained");
+    learner(model.clone(), 3, dir.path()).train(&HUNDRED).expect("trained");
     let mut same = learner(model, 4, dir.path());
     assert!(same.resume().expect("a checkpoint"));
-    assert_eq!(same.train(&Hundred).expect("trained").steps, 4);
+    assert_eq!(same.train(&HUNDRED).expect("trained").steps, 4);
     let error = learner(other.clone(), 5, dir.path()).resume().expect_err("refused");
     assert!(matches!(&error, TrainError::Frozen(path) if path.ends_with("checkpoints/step-00000004")), "{error}");
     assert!(RunError::from(error).is_bad_input());
@@ -126,7 +126,7 @@ fn a_run_does_not_go_on_with_other_frozen_weights() {
     checkpoints.save(&Contents { state, model: parameters, optimizer, ema: None }).expect("saved");
     let mut older = learner(other, 5, dir.path());
     assert!(older.resume().expect("a checkpoint"));
-    assert_eq!(older.train(&Hundred).expect("trained").steps, 5);
+    assert_eq!(older.train(&HUNDRED).expect("trained").steps, 5);
     assert!(checkpoints.newest().0.expect("a checkpoint").state.frozen.is_some());
 }
 
@@ -136,7 +136,7 @@ fn gauges_of_a_steps_last_batch_are_logged_after_its_losses() {
     // A hundred batches in windows of three: the last window of the epoch has one.
     let config = TrainConfig { accumulation: 3, log_every: 1, ..run_of(35) };
     let model = Partial::new(false, false, &Device::default());
-    toys::learner(config, Zero, model, dir.path()).train(&Hundred).expect("trained");
+    toys::learner(config, Zero, model, dir.path()).train(&HUNDRED).expect("trained");
     let lines = toys::lines(dir.path(), "train");
     let numbers: Vec<f64> = lines.iter().map(|line| line["number"].as_f64().expect("a number")).collect();
     let last = (1..=33).map(|step| f64::from(3 * step - 1)).chain([99.0, 2.0]);
@@ -177,34 +177,15 @@ fn terms(terms: Terms, log_every: u64, dir: &Path, stop: Option<u64>) -> Result<
     let mut config = TrainConfig { accumulation: 2, log_every, ..run_of(12) };
     config.checkpoint.every = 1;
     let stopped = Arc::new(AtomicBool::new(false));
-    let batches = Stopping { after: stop.map(|step| 2 * step as usize), interrupt: stopped.clone() };
+    let batches = hundred(|batch| {
+        if Some(batch as u64 + 1) == stop.map(|step| 2 * step) {
+            stopped.store(true, Ordering::Relaxed);
+        }
+    });
     // The same weights every time, whatever other tests draw from the device's random numbers.
-    let mut learner = toys::builder(config, terms, Partial::of(0.5), dir).with_interrupt(stopped).build();
+    let mut learner = toys::builder(config, terms, Partial::of(0.5), dir).with_interrupt(stopped.clone()).build();
     learner.resume()?;
     learner.train(&batches)
-}
-
-/// As [`Hundred`], but asks for an interruption once so many batches were taken.
-struct Stopping {
-    after: Option<usize>,
-    interrupt: Arc<AtomicBool>,
-}
-
-impl Batches for Stopping {
-    type Batch = usize;
-
-    fn per_epoch(&self) -> usize {
-        100
-    }
-
-    fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
-        Box::new((start..100).map(|batch| {
-            if self.after == Some(batch + 1) {
-                self.interrupt.store(true, Ordering::Relaxed);
-            }
-            Ok((batch + 1, batch))
-        }))
-    }
 }
 
 #[test]
@@ -275,7 +256,7 @@ fn steps_of_a_loop_of_ones_own_are_those_of_training() {
     };
     let trained = tempfile::tempdir().expect("a directory");
     let mut whole = learner(model(), 6, trained.path());
-    whole.train(&Hundred).expect("trained");
+    whole.train(&HUNDRED).expect("trained");
     let by_hand = tempfile::tempdir().expect("a directory");
     let mut own = learner(model(), 6, by_hand.path());
     for (step, batch) in (0..6).enumerate() {

@@ -195,33 +195,9 @@ fn devices_that_are_not_there_are_refused() {
 #[cfg(feature = "wgpu")]
 mod lost {
     use burn::tensor::Device;
-    use std::cell::Cell;
     use std::path::Path;
-    use undertone::train::{
-        BackendFailure, BatchStream, Batches, Learner, TrainConfig, catch_backend_failure, silence_backend_failures,
-    };
-    use undertone_tests::toys::{self, Hundred, OnPartial, Partial, Zero, run_of};
-
-    /// As [`Hundred`]; before its seventeenth batch `happens`.
-    struct Until<F>(Cell<Option<F>>);
-
-    impl<F: FnOnce()> Batches for Until<F> {
-        type Batch = usize;
-
-        fn per_epoch(&self) -> usize {
-            Hundred.per_epoch()
-        }
-
-        fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, usize> {
-            Box::new(Hundred.epoch(epoch, start).inspect(|batch| {
-                if matches!(batch, Ok((_, 16)))
-                    && let Some(happens) = self.0.take()
-                {
-                    happens();
-                }
-            }))
-        }
-    }
+    use undertone::train::{BackendFailure, Learner, TrainConfig, catch_backend_failure, silence_backend_failures};
+    use undertone_tests::toys::{self, HUNDRED, OnPartial, Partial, Zero, hundred, run_of};
 
     fn learner(device: Device, dir: &Path) -> Learner<OnPartial<Zero>> {
         let mut config = TrainConfig { log_every: 1, ..run_of(30) };
@@ -235,7 +211,11 @@ mod lost {
         silence_backend_failures();
         let dir = tempfile::tempdir().expect("a directory");
         let (device, setup) = Device::wgpu_options().init_with_setup().expect("a device");
-        let batches = Until(Cell::new(Some(|| setup.device.destroy())));
+        let batches = hundred(|batch| {
+            if batch == 16 {
+                setup.device.destroy();
+            }
+        });
         let mut dying = learner(device, dir.path());
         let failure = catch_backend_failure(|| dying.train(&batches));
         assert!(matches!(failure, Err(BackendFailure::Device(_))), "{failure:?}");
@@ -246,7 +226,7 @@ mod lost {
         drop(dying);
         let mut again = learner(Device::flex(), dir.path());
         assert!(again.resume().expect("resumed"));
-        let summary = again.train(&Hundred).expect("trained");
+        let summary = again.train(&HUNDRED).expect("trained");
         assert!(summary.completed && summary.steps == 30, "{summary:?}");
     }
 }

@@ -12,10 +12,10 @@ use undertone::ops::{checkpoint, fork};
 use undertone::store::{HostTensor, parameters};
 use undertone::train::ranks::{RankError, Ranks, Slow, Threads, threads};
 use undertone::train::{
-    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, Performance,
-    ProcessGroup, Schedule, TrainConfig, TrainError, catch_backend_failure,
+    BackendFailure, BoxError, Evaluation, Learner, LossSum, LossTerm, Objective, Performance, ProcessGroup, Schedule,
+    TrainConfig, TrainError, catch_backend_failure,
 };
-use undertone_tests::toys::logged;
+use undertone_tests::toys::{Numbers, logged};
 
 /// Two maps, of which a batch uses the second only where its number is a multiple of four, and one with so many parameters that
 /// ranks may share out its optimizer's state.
@@ -94,25 +94,6 @@ fn failing(x: Tensor<2>) -> Tensor<2> {
     })
 }
 
-/// So many batches an epoch, of samples with this fingerprint.
-struct Numbers(usize, u64);
-
-impl Batches for Numbers {
-    type Batch = usize;
-
-    fn per_epoch(&self) -> usize {
-        self.0
-    }
-
-    fn fingerprint(&self) -> u64 {
-        self.1
-    }
-
-    fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
-        Box::new((start..self.0).map(|batch| Ok((batch + 1, batch))))
-    }
-}
-
 /// What a rank ends with.
 struct Trained {
     parameters: BTreeMap<String, HostTensor>,
@@ -164,7 +145,8 @@ fn train(dir: &Path, plan: &Plan, ranks: Option<Ranks>) -> Result<Trained, Train
     if plan.resume {
         assert!(learner.resume()?);
     }
-    let trained = catch_backend_failure(|| learner.train(&Numbers(plan.batches.unwrap_or(11), plan.data)));
+    let batches = Numbers { per_epoch: plan.batches.unwrap_or(11), fingerprint: plan.data, taken: |_: usize| () };
+    let trained = catch_backend_failure(|| learner.train(&batches));
     // As a stage of a run does.
     let failed = |failure: BackendFailure| process_group.all_ok(Err(TrainError::Data(format!("{failure:?}").into())));
     let summary = trained.unwrap_or_else(failed)?;

@@ -196,18 +196,40 @@ pub fn metrics(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("metrics.jsonl")).expect("metrics")
 }
 
-/// A hundred batches an epoch, each its own number.
-pub struct Hundred;
+/// Batches that are their own numbers.
+pub struct Numbers<F> {
+    /// How many an epoch has.
+    pub per_epoch: usize,
+    /// As [`Batches::fingerprint`].
+    pub fingerprint: u64,
+    /// Is called with each number before the batch is handed out.
+    pub taken: F,
+}
 
-impl Batches for Hundred {
+/// A hundred an epoch, to which nothing happens.
+pub const HUNDRED: Numbers<fn(usize)> = hundred(|_| ());
+
+/// A hundred an epoch, with what happens before each.
+pub const fn hundred<F: Fn(usize)>(taken: F) -> Numbers<F> {
+    Numbers { per_epoch: 100, fingerprint: 0, taken }
+}
+
+impl<F: Fn(usize)> Batches for Numbers<F> {
     type Batch = usize;
 
     fn per_epoch(&self) -> usize {
-        100
+        self.per_epoch
+    }
+
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     fn epoch(&self, _: u64, start: usize) -> BatchStream<'_, usize> {
-        Box::new((start..100).map(|batch| Ok((batch + 1, batch))))
+        Box::new((start..self.per_epoch).map(|batch| {
+            (self.taken)(batch);
+            Ok((batch + 1, batch))
+        }))
     }
 }
 

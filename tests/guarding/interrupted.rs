@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undertone::train::{BoxError, Evaluation, Summary, TrainConfig, TrainError, TrainState};
-use undertone_tests::toys::{self, Hundred, Partial, Toy, evaluation, judged_run_of, metrics, run_of};
+use undertone_tests::toys::{self, HUNDRED, Partial, Toy, evaluation, judged_run_of, metrics, run_of};
 
 /// Judges by how often it has judged; the judgement of this number is one whose data does not come.
 struct Waits {
@@ -35,7 +35,7 @@ fn an_evaluation_that_an_interruption_kept_from_its_data_is_made_by_the_next_ses
         let toy = Waits { judged: AtomicUsize::new(0), until, interrupt: interrupt.clone() };
         let mut learner = toys::builder(config, toy, Partial::of(1.0), dir).with_interrupt(interrupt).build();
         assert_eq!(learner.resume().expect("a checkpoint"), resume);
-        learner.train(&Hundred).expect("trained")
+        learner.train(&HUNDRED).expect("trained")
     };
     let state = |dir: &Path| TrainState { seconds: 0.0, ..toys::newest(dir).state };
     let whole = tempfile::tempdir().expect("a directory");
@@ -58,6 +58,6 @@ fn an_evaluation_that_fails_without_an_interruption_is_an_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let toy = Waits { judged: AtomicUsize::new(0), until: 0, interrupt: Arc::default() };
     let model = Partial::new(false, false, &Device::default());
-    let error = toys::learner(judged_run_of(6), toy, model, dir.path()).train(&Hundred);
+    let error = toys::learner(judged_run_of(6), toy, model, dir.path()).train(&HUNDRED);
     assert!(matches!(error, Err(TrainError::Data(_))), "{error:?}");
 }

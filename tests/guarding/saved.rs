@@ -5,10 +5,11 @@ use burn::tensor::{Device, Tensor};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use undertone::train::{
-    BackendFailure, BatchStream, Batches, BoxError, Evaluation, Learner, LossSum, OnNan, TrainError,
-    catch_backend_failure,
+    BackendFailure, BoxError, Evaluation, Learner, LossSum, OnNan, TrainError, catch_backend_failure,
 };
-use undertone_tests::toys::{self, Hundred, OnPartial, Partial, Toy, evaluation, judged_run_of, logged, square};
+use undertone_tests::toys::{
+    self, HUNDRED, OnPartial, Partial, Toy, evaluation, hundred, judged_run_of, logged, square,
+};
 
 /// Judged by a list of error rates, one after the other; what is exported says which of them it was. Its batch of number
 /// `broken` cannot be trained on, and that of number `nan` gives a loss that is not a number.
@@ -53,7 +54,7 @@ fn the_best_model_stays_the_best_when_training_goes_back_behind_it() {
     let dir = tempfile::tempdir().expect("a directory");
     // Judged at 0, 5, 10, 15, 20 and 25; at step 27 training goes back to 20, and judges again at 25 and 30.
     let rates = [0.9, 0.8, 0.7, 0.6, 0.5, 0.1, 0.4, 0.3];
-    let summary = scripted(&rates, None, Some(26), dir.path()).train(&Hundred).expect("trained");
+    let summary = scripted(&rates, None, Some(26), dir.path()).train(&HUNDRED).expect("trained");
     assert_eq!(summary.best, Some((0.1, 25)));
     let read = |name: &str| std::fs::read_to_string(dir.path().join("best").join(name)).expect(name);
     assert_eq!(read("which"), "6", "a worse model has taken its place");
@@ -65,29 +66,29 @@ fn the_best_model_stays_the_best_when_training_goes_back_behind_it() {
 fn what_was_learned_before_an_error_is_saved_with_the_data_still_to_come() {
     let dir = tempfile::tempdir().expect("a directory");
     let rates = [0.5; 20];
-    let error = scripted(&rates, Some(17), None, dir.path()).train(&Hundred).expect_err("broken");
+    let error = scripted(&rates, Some(17), None, dir.path()).train(&HUNDRED).expect_err("broken");
     assert!(error.to_string().contains("batch 17"), "{error}");
     let state = || toys::newest(dir.path()).state;
     assert_eq!((state().step, state().cursor), (17, 17));
     // The same error again changes nothing, and without it the run ends.
     let mut again = scripted(&rates, Some(17), None, dir.path());
-    assert!(again.resume().expect("resumed") && again.train(&Hundred).is_err());
+    assert!(again.resume().expect("resumed") && again.train(&HUNDRED).is_err());
     assert_eq!(state().step, 17);
     let mut mended = scripted(&rates, None, None, dir.path());
     assert!(mended.resume().expect("resumed"));
-    assert!(mended.train(&Hundred).expect("trained").completed);
+    assert!(mended.train(&HUNDRED).expect("trained").completed);
 }
 
 #[test]
 fn two_learners_do_not_train_in_one_directory() {
     let dir = tempfile::tempdir().expect("a directory");
     let rates = [0.5; 20];
-    scripted(&rates, None, None, dir.path()).train(&Hundred).expect("trained");
+    scripted(&rates, None, None, dir.path()).train(&HUNDRED).expect("trained");
     let mut first = scripted(&rates, None, None, dir.path());
     assert!(first.resume().expect("free"));
-    let error = scripted(&rates, None, None, dir.path()).train(&Hundred).expect_err("owned");
+    let error = scripted(&rates, None, None, dir.path()).train(&HUNDRED).expect_err("owned");
     assert!(matches!(error, TrainError::Lock(_)), "{error}");
-    first.train(&Hundred).expect("nothing is left to do");
+    first.train(&HUNDRED).expect("nothing is left to do");
     assert!(scripted(&rates, None, None, dir.path()).resume().expect("free again"));
 }
 
@@ -129,7 +130,7 @@ fn steps_whose_loss_is_no_number_are_not_in_the_mean_and_those_rolled_back_count
 fn what_was_learned_before_memory_ran_out_is_saved() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut learner = scripted(&[0.5; 20], None, None, dir.path());
-    let batches = Exhausted(17);
+    let batches = hundred(|batch| assert!(batch != 17, "out of device memory allocating 4 bytes"));
     let failure = catch_backend_failure(|| learner.train(&batches)).expect_err("no memory");
     assert!(matches!(failure, BackendFailure::OutOfMemory(said) if said.contains("out of device memory")));
     learner.rescue();
@@ -137,23 +138,5 @@ fn what_was_learned_before_memory_ran_out_is_saved() {
     assert_eq!((state.step, state.cursor), (17, 17));
     drop(learner);
     let mut again = scripted(&[0.5; 20], None, None, dir.path());
-    assert!(again.resume().expect("resumed") && again.train(&Hundred).expect("trained").completed);
-}
-
-/// As [`Hundred`]; memory runs out at the batch of this number.
-struct Exhausted(usize);
-
-impl Batches for Exhausted {
-    type Batch = usize;
-
-    fn per_epoch(&self) -> usize {
-        Hundred.per_epoch()
-    }
-
-    fn epoch(&self, epoch: u64, start: usize) -> BatchStream<'_, usize> {
-        Box::new(Hundred.epoch(epoch, start).inspect(|batch| {
-            let number = batch.as_ref().map(|(_, number)| *number).expect("a batch");
-            assert!(number != self.0, "out of device memory allocating 4 bytes");
-        }))
-    }
+    assert!(again.resume().expect("resumed") && again.train(&HUNDRED).expect("trained").completed);
 }
