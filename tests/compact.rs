@@ -4,21 +4,15 @@ use std::path::Path;
 use undertone::fit::{Execution, Footprint};
 use undertone::phases::Experiment;
 use undertone_tests::toys::logged;
-use undertone_tests::{CLIPS, Place, wav, write_model};
+use undertone_tests::{CLIPS, Place, sets, wav, write_model};
 
 /// Every option, as a setting of the tiny experiment.
-const OPTIONS: [&str; 12] = [
-    "--set",
+const OPTIONS: [&str; 6] = [
     "model.source.config.encoder_block=conformer",
-    "--set",
     "model.source.config.conv_kernel_size=7",
-    "--set",
     "model.source.config.position_embeddings_type=rotary",
-    "--set",
     "model.source.config.encoder_key_value_heads=1",
-    "--set",
     "model.source.config.decoder_key_value_heads=1",
-    "--set",
     "model.source.config.embedding_size=8",
 ];
 
@@ -31,8 +25,8 @@ fn place() -> Place {
 #[test]
 fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_hold_it() {
     let place = place();
-    place.train("tiny.yaml", &[&["--set", "train.max_steps=4"], &OPTIONS[..]].concat()).succeeded();
-    place.train("tiny.yaml", &[&["--resume", "--set", "train.max_steps=6"], &OPTIONS[..]].concat()).succeeded();
+    place.train("tiny.yaml", &[&["--set", "train.max_steps=4"], &sets(&OPTIONS)[..]].concat()).succeeded();
+    place.train("tiny.yaml", &[&["--resume", "--set", "train.max_steps=6"], &sets(&OPTIONS)[..]].concat()).succeeded();
     assert_eq!(place.json("runs/tiny/best/config.json")["model_type"], "compact_whisper");
     let text = place.run(&["transcribe", "--model", "runs/tiny", "clip.wav"]).succeeded().stdout;
     for (format, program) in [("hf", "transformers"), ("ggml", "whisper.cpp")] {
@@ -55,21 +49,15 @@ fn a_compact_model_is_trained_continued_used_and_kept_from_programs_that_cannot_
 #[test]
 fn an_adapter_on_a_compact_model_is_merged_here() {
     let place = place();
-    place.train("tiny.yaml", &[&["--set", "train.max_steps=3"], &OPTIONS[..]].concat()).succeeded();
-    let adapted = [
-        "--set",
+    place.train("tiny.yaml", &[&["--set", "train.max_steps=3"], &sets(&OPTIONS)[..]].concat()).succeeded();
+    let adapted = sets(&[
         "run.name=adapted",
-        "--set",
         "model.source.config=null",
-        "--set",
         "model.path=runs/tiny/best",
-        "--set",
         "model.trainable=lora",
-        "--set",
         "model.lora={r: 2, target_modules: [k_proj, intermediate_dense, pointwise_conv1, pointwise_conv2]}",
-        "--set",
         "train.max_steps=4",
-    ];
+    ]);
     place.train("tiny.yaml", &adapted).succeeded();
     let export = place.run(&["export", "--run", "runs/adapted", "--format", "peft", "--out", "adapter"]).succeeded();
     assert!(export.stderr.contains("`encoder_block` is `conformer`, and PEFT loads bases"), "{}", export.stderr);
@@ -88,14 +76,15 @@ fn a_grown_model_begins_with_the_loss_of_the_one_that_it_grows_from() {
     };
     let metrics = "train.evaluate.metrics=[loss,cer]";
     run("plain", &["--set", "model.source.config=null", "--set", "model.path=model", "--set", metrics]).succeeded();
-    let grown = ["--set", "model.source.grow_from=model", "--set", OPTIONS[1], "--set", OPTIONS[3], "--set", metrics];
+    let grown = ["model.source.grow_from=model", OPTIONS[0], OPTIONS[1], metrics];
+    let grown = sets(&grown);
     let quiet = run("grown", &grown).succeeded();
     assert!(!quiet.stderr.contains("does not begin"), "{}", quiet.stderr);
     let [plain, conformer] = ["runs/plain", "runs/grown"].map(|run| logged(&place.path(run), "valid", "loss")[0]);
     assert!((plain - conformer).abs() < 1e-5 * plain, "{plain} and {conformer}");
-    let pooled = run("pooled", &[&grown[..], &["--set", OPTIONS[7]]].concat()).succeeded();
+    let pooled = run("pooled", &[&grown[..], &["--set", OPTIONS[3]]].concat()).succeeded();
     assert!(pooled.stderr.contains("the loss does not begin as that of `model`"), "{}", pooled.stderr);
-    for (option, key) in [(OPTIONS[5], "position_embeddings_type"), (OPTIONS[11], "embedding_size")] {
+    for (option, key) in [(OPTIONS[2], "position_embeddings_type"), (OPTIONS[5], "embedding_size")] {
         let refused = run("refused", &[&grown[..], &["--set", option]].concat());
         assert_eq!(refused.status, Some(2), "{}", refused.stderr);
         let reason = format!("`model.source.grow_from`: `{key}` is");

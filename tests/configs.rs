@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use undertone::phases::run::Run;
 use undertone::phases::{Experiment, RunError};
 use undertone::train::{Batches, Learner};
-use undertone_tests::{CLIPS, Place};
+use undertone_tests::{CLIPS, Place, sets};
 
 fn shipped() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
@@ -146,8 +146,7 @@ fn a_run_of_an_earlier_version_goes_on_with_the_keys_of_this_one() {
     let place = Place::default();
     place.write_experiment(&format!("samples: 12, {CLIPS}"));
     let train = |settings: &[&str], more: &[&str]| {
-        let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-        place.run(&[&["train", "--config", "tiny.yaml"], &settings[..], more].concat())
+        place.run(&[&["train", "--config", "tiny.yaml"], &sets(settings)[..], more].concat())
     };
     let wsd = "train.optimizer.schedule={type: wsd, decay_share: 0.5}";
     assert_eq!(train(&[wsd, "train.max_steps=3"], &[]).status, Some(0));

@@ -7,19 +7,16 @@ use undertone::data::clips::Clips;
 use undertone::data::records::RecordsConfig;
 use undertone::store::HostTensor;
 use undertone_tests::runs::{send, wait_while_alive};
-use undertone_tests::{CLIPS, Outcome, Place, tensors, wav};
+use undertone_tests::{CLIPS, Outcome, Place, sets, tensors, wav};
 
 /// A place with twelve recordings of different length, of which the fifth is no audio, and an experiment on them.
 fn place() -> Place {
     let place = Place::with_experiment("path: list.jsonl");
-    let mut list = String::new();
-    for index in 0..12 {
-        let audio: Vec<f32> = (0..4000 + 2000 * index).map(|n| 0.2 * (n as f32 * 0.3).sin()).collect();
-        let name = format!("{index:02}.wav");
-        place.write(&name, if index == 4 { b"no audio".to_vec() } else { wav(&audio) });
-        list += &format!("{{\"audio\": \"{name}\", \"text\": \"E{}\"}}\n", "T".repeat(index % 5));
-    }
-    place.write("list.jsonl", list);
+    place.write_recordings((0..12).map(|index| {
+        let audio = (0..4000 + 2000 * index).map(|n| 0.2 * (n as f32 * 0.3).sin()).collect();
+        (audio, format!("E{}", "T".repeat(index % 5)))
+    }));
+    place.write("04.wav", "no audio");
     place
 }
 
@@ -136,16 +133,12 @@ fn a_run_goes_on_exactly_behind_a_batch_that_was_passed_over() {
 
 #[test]
 fn batches_by_length_are_the_same_for_any_workers_and_after_a_pause() {
-    let by_length = [
-        "--set",
+    let by_length = sets(&[
         "data.max_batch_seconds=3",
-        "--set",
         "data.attention_cost=0.1",
-        "--set",
         "data.group_by_length=true",
-        "--set",
         "data.augment={speed: {p: 0.5}, noise: {p: 0.5}, spec_augment: {p: 1}}",
-    ];
+    ]);
     let (whole, parts) = (place(), place());
     let expected = train(&whole, 14, &by_length);
     let again =
@@ -178,8 +171,7 @@ fn long_recordings() -> Place {
     let place = Place::with_experiment("path: list.jsonl");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/ebook2cw/manifest.csv");
     let clips = Clips::open(&RecordsConfig { path: manifest.into(), ..Default::default() }).expect("the manifest");
-    let mut list = String::new();
-    for index in 0..10 {
+    place.write_recordings((0..10).map(|index| {
         let (mut audio, mut text) = (Vec::new(), Vec::new());
         while audio.len() < 14 * 16_000 {
             let clip = (index + text.len()) % clips.len();
@@ -187,17 +179,14 @@ fn long_recordings() -> Place {
             audio.extend([0.0; 8000]);
             text.push(clips.clip(clip).text.clone());
         }
-        let name = format!("{index}.wav");
-        place.write(&name, wav(&audio));
-        list += &format!("{}\n", serde_json::json!({"audio": name, "text": text.join(" ")}));
-    }
-    place.write("list.jsonl", list);
+        (audio, text.join(" "))
+    }));
     place
 }
 
-const ALIGN: [&str; 10] = [
-    "--set", "model.source.config=null", "--set", "model.source.bundled=whisper-nano-cw", "--set",
-    "data.long_audio=align", "--set", "data.cache.dir=kept", "--set", "data.batch_size=2",
+const ALIGN: [&str; 5] = [
+    "model.source.config=null", "model.source.bundled=whisper-nano-cw", "data.long_audio=align", "data.cache.dir=kept",
+    "data.batch_size=2",
 ];
 
 /// How many recordings have been aligned.
@@ -210,7 +199,8 @@ fn aligned(place: &Place) -> usize {
 fn what_was_heard_in_long_recordings_outlives_an_interruption_and_a_resumed_run_does_not_listen() {
     let start = |place: &Place, steps: &str, more: &[&str]| {
         let steps = format!("train.max_steps={steps}");
-        place.xtask(&[&["train", "--config", "tiny.yaml", "--set", &steps], &CONSTANT[..], &ALIGN, more].concat())
+        place
+            .xtask(&[&["train", "--config", "tiny.yaml", "--set", &steps], &CONSTANT[..], &sets(&ALIGN), more].concat())
     };
     let finishes = |place: &Place, steps: &str, more: &[&str]| -> String {
         Outcome::of(&mut start(place, steps, more)).succeeded().stderr

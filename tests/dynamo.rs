@@ -3,7 +3,7 @@
 use serde_json::Value;
 use undertone_tests::runs::two_tasks;
 use undertone_tests::toys::lines;
-use undertone_tests::{Outcome, Place, change_tensors, tensors, wav};
+use undertone_tests::{Outcome, Place, change_tensors, sets, tensors, wav};
 
 fn place() -> Place {
     let place = Place::default();
@@ -311,12 +311,10 @@ fn a_phase_that_stopped_early_is_finished_until_it_is_given_more_patience() {
     let early = |patience: &str, steps: &str| {
         let patience = format!("train.early_stopping.patience={patience}");
         let steps = format!("phases.1.train.max_steps={steps}");
-        ["train.early_stopping.min_delta=100", &patience, &steps].map(|s| ["--set".to_owned(), s.to_owned()]).concat()
+        ["train.early_stopping.min_delta=100".to_owned(), patience, steps]
     };
-    let run = |resume: &[&str], settings: &[String]| {
-        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        trained(&place, &[&["--phase", "1"], resume, &settings].concat())
-    };
+    let run =
+        |resume: &[&str], settings: &[String]| trained(&place, &[&["--phase", "1"], resume, &sets(settings)].concat());
     let steps = || place.json("runs/two/phase1/low/summary.json")["steps"].clone();
     run(&[], &early("1", "6"));
     assert_eq!(steps(), 3, "the first evaluation after the beginning ends it");
@@ -351,8 +349,7 @@ fn running_blocks_again_needs_less_memory_and_changes_no_bit() {
             "data.batch_size=64".to_owned(),
             "phases.1.train.max_steps=2".to_owned(),
         ];
-        let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-        trained(&place, &[&["--phase", "1"], settings.as_slice()].concat());
+        trained(&place, &[&["--phase", "1"], &sets(&settings)[..]].concat());
         let stage = format!("runs/{name}/phase1/low");
         let peak = place.json(&format!("{stage}/summary.json"))["peak_memory_bytes"].as_u64().expect("bytes");
         (peak, tensors(&place.path(&format!("{stage}/checkpoints/step-00000002/model.safetensors"))))
@@ -375,8 +372,7 @@ fn tasks_have_what_fine_tuning_has() {
         "phases.3.curriculum={from: 0, to: 0}",
         "tasks.low.metrics=[loss, cer]",
     ];
-    let settings: Vec<&str> = more.iter().flat_map(|setting| ["--set", setting]).collect();
-    trained(&place, &[&["--phase", "all"][..], &settings].concat());
+    trained(&place, &[&["--phase", "all"], &sets(&more)[..]].concat());
     for (stage, terms) in
         [("phase1/low", ["low", "characters", "elements"]), ("phase3", ["high", "characters", "elements"])]
     {
@@ -462,13 +458,8 @@ fn a_run_is_not_replaced_unasked_and_changed_adapters_are_noticed() {
 #[test]
 fn recordings_of_tasks_share_windows_and_what_they_lack_is_said_with_the_task() {
     let place = place();
-    let mut list = String::new();
-    for index in 0..12 {
-        let audio: Vec<f32> = (0..6400).map(|n| 0.2 * (n as f32 * 0.3).sin()).collect();
-        place.write(&format!("{index:02}.wav"), wav(&audio));
-        list += &format!("{{\"audio\": \"{index:02}.wav\", \"text\": \"E\"}}\n");
-    }
-    place.write("list.jsonl", list);
+    let audio: Vec<f32> = (0..6400).map(|n| 0.2 * (n as f32 * 0.3).sin()).collect();
+    place.write_recordings((0..12).map(|_| (audio.clone(), "E".into())));
     let start = two_tasks().find("{synth: cw, samples: 12").expect("the first task's data");
     let end = start + two_tasks()[start..].find(", valid").expect("its end");
     place.write("two.yaml", two_tasks().replacen(&two_tasks()[start..end], "{path: list.jsonl}", 1));

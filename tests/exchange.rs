@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use undertone::store::{Dtype, HostTensor, write_tensors};
 use undertone_tests::runs::two_tasks;
-use undertone_tests::{Place, change_tensors, tensors, write_model};
+use undertone_tests::{Place, change_tensors, sets, tensors, write_model};
 
 /// A command that ends with the last argument, which is the output file.
 fn ggml<'a>(more: &[&'a str], out: &'a str) -> Vec<&'a str> {
@@ -261,9 +261,8 @@ fn a_backbone_in_parts_or_with_old_names_is_written_anew_beside_the_script() {
     let place = crate::dynamo_text::place();
     let names = |path: &str| tensors(&place.path(path)).into_keys().collect::<Vec<_>>();
     let exported = |base: &str, run: &str, out: &str| {
-        let sets = [format!("model.path={base}"), format!("run.name={run}")];
-        let sets = sets.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
-        place.train("text.yaml", &[&["--phase", "1"], &sets[..]].concat()).succeeded();
+        let settings = [format!("model.path={base}"), format!("run.name={run}")];
+        place.train("text.yaml", &[&["--phase", "1"], &sets(&settings)[..]].concat()).succeeded();
         let run = format!("runs/{run}");
         place.run(&["export", "--run", &run, "--format", "dynamo", "--out", out]).succeeded();
         let text = ["--task", "tone", "--text", "hello world"];

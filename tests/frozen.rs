@@ -3,7 +3,7 @@
 use serde_json::Value;
 use undertone::store::HostTensor;
 use undertone_tests::runs::{Records, finishes, send, train_to};
-use undertone_tests::{CLIPS, Outcome, Place, change_tensors, experiment, tensors, wav, write_model};
+use undertone_tests::{CLIPS, Outcome, Place, change_tensors, experiment, sets, tensors, wav, write_model};
 
 /// The tiny experiment with an adapter on the model in `model`, whose frozen part is held in bf16.
 fn yaml() -> String {
@@ -95,7 +95,7 @@ fn what_is_merged_computes_what_was_judged() {
 fn a_part_of_a_model_learns_beside_the_rest() {
     for part in ["encoder", "decoder"] {
         let set = ["model.lora=null".to_owned(), format!("model.trainable={part}"), "train.optimizer.lr=1e-3".into()];
-        let set: Vec<&str> = set.iter().flat_map(|setting| ["--set", setting]).collect();
+        let set = sets(&set);
         let [held, rounded] = [place(), place()];
         finishes(&held, &set);
         round(&rounded, "model", |name| !name.starts_with(&format!("model.{part}.")));

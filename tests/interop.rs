@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use undertone_testing::{shared, skipped};
 use undertone_tests::runs::two_tasks;
-use undertone_tests::{Outcome, Place, json_lines};
+use undertone_tests::{Outcome, Place, json_lines, sets};
 
 /// Clips, a Whisper and the Python with the programs.
 struct Interop {
@@ -87,8 +87,7 @@ fn models_of_morse_code_are_read_by_transformers() {
     let place = Place::default();
     let easy =
         ["duration_s=[4, 5]", "wpm=[20, 25]", "clean=1", "noise_only=0"].map(|key| format!("data.train.cw.{key}"));
-    let easy: Vec<&str> = easy.iter().flat_map(|setting| ["--set", setting]).collect();
-    place.run(&[&["data", "synth", "--count", "4", "--out", "clips"], &easy[..]].concat()).succeeded();
+    place.run(&[&["data", "synth", "--count", "4", "--out", "clips"], &sets(&easy)[..]].concat()).succeeded();
     for model in undertone::model::whisper::BUNDLED {
         let table = place.run(&["export", "--model", model, "--out", model, "--verify", "clips", "--python", &python]);
         for program in ["transformers", "ctranslate2"] {

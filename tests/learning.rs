@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use undertone::phases::{Experiment, Session, run};
 use undertone::store::HostTensor;
 use undertone_tests::toys::logged;
-use undertone_tests::{CLIPS, Place, tensors};
+use undertone_tests::{CLIPS, Place, sets, tensors};
 
 /// The parameters after `steps` steps of the tiny experiment, changed by `settings`.
 fn train(steps: u64, settings: &[&str]) -> BTreeMap<String, HostTensor> {
@@ -147,8 +147,7 @@ fn running_blocks_again_needs_less_memory() {
         let name = format!("run-{checkpointing}");
         let own = [format!("run.name={name}"), format!("train.gradient_checkpointing={checkpointing}")];
         let more = ["train.max_steps=2", "train.optimizer.warmup_steps=1", "data.batch_size=64"].map(str::to_owned);
-        let settings: Vec<&str> = deep.iter().chain(&own).chain(&more).flat_map(|setting| ["--set", setting]).collect();
-        place.train("tiny.yaml", &settings).succeeded();
+        place.train("tiny.yaml", &sets(&[&deep[..], &own, &more].concat())).succeeded();
         place.json(&format!("runs/{name}/summary.json"))["peak_memory_bytes"].as_u64().expect("bytes")
     };
     let (plain, peak) = (peak(false), peak(true));

@@ -75,6 +75,17 @@ impl Place {
         model_folder::read_json(&self.path(name))
     }
 
+    /// Writes recordings with their texts, `00.wav` and so on, and the list of them, `list.jsonl`.
+    pub fn write_recordings(&self, recordings: impl Iterator<Item = (Vec<f32>, String)>) {
+        let mut list = String::new();
+        for (index, (audio, text)) in recordings.enumerate() {
+            let name = format!("{index:02}.wav");
+            self.write(&name, wav(&audio));
+            list += &format!("{}\n", serde_json::json!({"audio": name, "text": text}));
+        }
+        self.write("list.jsonl", list);
+    }
+
     /// Writes `tiny.yaml`, as [`Self::with_experiment`] does.
     pub fn write_experiment(&self, train: &str) {
         self.write("tiny.yaml", experiment(train));
@@ -129,6 +140,11 @@ impl Place {
     pub fn train(&self, config: &str, more: &[&str]) -> Outcome {
         self.run(&[&["train", "--config", config], more].concat())
     }
+}
+
+/// Settings as the command line takes them: `--set` before each.
+pub fn sets(settings: &[impl AsRef<str>]) -> Vec<&str> {
+    settings.iter().flat_map(|setting| ["--set", setting.as_ref()]).collect()
 }
 
 /// The JSON of each line.

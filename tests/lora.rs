@@ -2,23 +2,16 @@
 //! merged and used.
 
 use undertone_tests::runs::two_tasks;
-use undertone_tests::{CLIPS, Outcome, Place, change_tensors, tensors, wav, write_model};
+use undertone_tests::{CLIPS, Outcome, Place, change_tensors, sets, tensors, wav, write_model};
 
 /// What makes the tiny experiment one with an adapter on the model in `model`, chosen by its loss.
-const LORA: [&str; 14] = [
-    "--set",
+const LORA: [&str; 7] = [
     "model.source.config=null",
-    "--set",
     "model.path=model",
-    "--set",
     "model.trainable=lora",
-    "--set",
     "model.lora={r: 4, lora_alpha: 8, target_modules: [q_proj, v_proj, fc1]}",
-    "--set",
     "train.optimizer={lr: 3.0e-2, lora_plus_ratio: 4}",
-    "--set",
     "train.evaluate.metrics=[cer,loss]",
-    "--set",
     "train.checkpoint.metric=loss",
 ];
 
@@ -39,7 +32,7 @@ fn clips(place: &Place) -> [String; 3] {
 fn adapted() -> (Place, [String; 3]) {
     let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
     write_model(&place.path("model"));
-    place.train("tiny.yaml", &LORA).succeeded();
+    place.train("tiny.yaml", &sets(&LORA)).succeeded();
     let clips = clips(&place);
     (place, clips)
 }
@@ -63,7 +56,7 @@ fn predicted(place: &Place, run: &[&str], clips: &[String]) -> Vec<String> {
 fn the_average_of_an_adapter_is_a_model_for_every_command() {
     let place = Place::with_experiment(&format!("samples: 12, {CLIPS}"));
     write_model(&place.path("model"));
-    place.train("tiny.yaml", &[&LORA[..], &["--set", "train.ema_decay=0.5"]].concat()).succeeded();
+    place.train("tiny.yaml", &[&sets(&LORA)[..], &["--set", "train.ema_decay=0.5"]].concat()).succeeded();
     let (average, clip) = ("runs/tiny/best_ema", &clips(&place)[0]);
     let score = place.json("runs/tiny/best_ema/score.json");
     let judged = loss(&place, &["eval", "--run", average]);
@@ -95,7 +88,7 @@ fn an_adapter_on_a_whisper_is_trained_judged_merged_and_used() {
         let path = format!("model.path={model}");
         loss(
             &place,
-            &["eval", "--config", "tiny.yaml", "--set", "model.source.config=null", "--set", &path, "--set", LORA[11]],
+            &["eval", "--config", "tiny.yaml", "--set", "model.source.config=null", "--set", &path, "--set", LORA[5]],
         )
     };
     assert!((of("merged") - eval).abs() < 1e-4 * eval, "{} and {eval}", of("merged"));
@@ -107,7 +100,7 @@ fn an_adapter_on_a_whisper_is_trained_judged_merged_and_used() {
     assert_eq!(predicted(&place, &["--run", run], &clips), expected);
     // It goes on where it stopped, and is no run of the other kind.
     let more = ["--resume", "--set", "train.max_steps=26"];
-    place.train("tiny.yaml", &[&LORA[..], &more].concat()).succeeded();
+    place.train("tiny.yaml", &[&sets(&LORA)[..], &more].concat()).succeeded();
     place.run(&["analyze", "--run", run]).assert_refusal(&[run, "cargo xtask eval --run"]);
 }
 
@@ -129,8 +122,7 @@ fn an_adapter_by_itself_is_written_as_peft_has_it_and_never_taken_for_a_whole_mo
         (&["model.lora={target_modules: [query]}"], &["`query`", "q_proj"]),
         (&["model.trainable=all"], &["`model.lora`", "trainable: lora"]),
     ] {
-        let set: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-        let args = [&["--set", "run.name=odd"], &LORA[..], &set].concat();
+        let args = [&["--set", "run.name=odd"], &sets(&LORA)[..], &sets(settings)].concat();
         place.train("tiny.yaml", &args).assert_refusal(culprits);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use undertone::store::HostTensor;
 use undertone_tests::runs::two_tasks;
-use undertone_tests::{CLIPS, Place, tensors, write_model};
+use undertone_tests::{CLIPS, Place, sets, tensors, write_model};
 
 /// A run of six steps from the model in `model`, with its last four checkpoints and a score for each.
 fn trained(more: &[&str]) -> Place {
@@ -18,8 +18,7 @@ fn trained(more: &[&str]) -> Place {
         "train.evaluate={every: 1, metrics: [loss]}",
         "train.optimizer.lr=3e-2",
     ];
-    let set: Vec<&str> = set.iter().chain(more).flat_map(|setting| ["--set", setting]).collect();
-    place.train("tiny.yaml", &set).succeeded();
+    place.train("tiny.yaml", &sets(&[&set[..], more].concat())).succeeded();
     place
 }
 

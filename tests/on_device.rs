@@ -7,7 +7,7 @@ use std::path::Path;
 use undertone_testing::skipped;
 use undertone_tests::runs::{TRAIN, place, two_tasks};
 use undertone_tests::toys::lines;
-use undertone_tests::{Outcome, Place};
+use undertone_tests::{Outcome, Place, sets};
 
 /// The device that the tests are for, in words of the command line: that of `BURN_DEVICE`.
 fn device() -> &'static str {
@@ -48,7 +48,7 @@ fn some_steps_of_the_quickstart_lose_what_they_lose_on_the_cpu() {
     let losses = |device: &str| {
         let name = format!("run.name={}", device.replace(':', "-"));
         let mut args = vec!["train", "--config", config, "--device", device, "--set", &name];
-        args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        args.extend(sets(&settings));
         done(&place, &args);
         let run = place.path("runs").join(device.replace(':', "-"));
         (logged(&run, "loss"), logged(&run, "grad_norm"))

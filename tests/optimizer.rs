@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use undertone_tests::toys::logged;
-use undertone_tests::{CLIPS, Outcome, Place, tensors};
+use undertone_tests::{CLIPS, Outcome, Place, sets, tensors};
 
 /// Everything that is not the default: a factored optimizer with a mean of changes, groups, a schedule that ends by
 /// itself, and a rate for another batch.
@@ -22,8 +22,7 @@ fn place() -> Place {
 }
 
 fn train(place: &Place, settings: &[&str], more: &[&str]) -> Outcome {
-    let set: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-    place.train("tiny.yaml", &[&set[..], more].concat())
+    place.train("tiny.yaml", &[&sets(settings)[..], more].concat())
 }
 
 fn trained(place: &Place, settings: &[&str], more: &[&str]) -> Outcome {

@@ -11,9 +11,10 @@ use undertone::train::Checkpoints;
 use undertone_testing::skipped;
 use undertone_tests::runs::{
     LAST, Records, TRAIN, finishes, place, send, spawn_to, train_to, two_tasks, wait_until, wait_while_alive,
+    with_recordings,
 };
 use undertone_tests::toys::lines;
-use undertone_tests::{Outcome, Place, change_tensors, wav, write_model};
+use undertone_tests::{Outcome, Place, change_tensors, sets, write_model};
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
@@ -77,20 +78,14 @@ fn a_second_interrupt_leaves_at_once() {
 
 #[test]
 fn one_interrupt_is_enough_where_a_sample_hangs() {
-    let place = Place::default();
-    let mut list = String::new();
-    for index in 0..12 {
-        place.write(&format!("{index}.wav"), wav(&vec![0.1; 8000 + 1000 * index]));
-        list += &format!("{{\"audio\": \"{index}.wav\", \"text\": \"{}\"}}\n", "T".repeat(1 + index % 3));
-    }
-    place.write("list.jsonl", list);
+    let place = with_recordings(0.1);
     place.write_experiment("path: list.jsonl");
     // Windows of two of an epoch's three batches, so that one may have come; a first evaluation that takes a while.
     let more = ["--set", "train.accumulation=2", "--set", "data.valid.samples=200"];
     let mut child = place.xtask(&[&TRAIN[..], &more].concat()).spawn().expect("a process");
     wait_until(|| place.path("runs/tiny/environment.json").exists(), "the run to begin");
     // A pipe that nobody writes to: opening it never returns.
-    let (pipe, clip) = (place.path("pipe"), place.path("7.wav"));
+    let (pipe, clip) = (place.path("pipe"), place.path("07.wav"));
     let whole = std::fs::read(&clip).expect("a clip");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
     std::fs::rename(&pipe, &clip).expect("a pipe in a clip's place");
@@ -135,8 +130,7 @@ fn scale_and_averages_go_on_to_the_same_bits() {
         "train.guard={on_spike: skip, spike_factor: 0.5}",
     ];
     let run = |place: &Place, steps: &str, more: &[&str]| {
-        let settings = everything.map(|setting| ["--set", setting]).concat();
-        finishes(place, &[&settings, &["--set", steps][..], more].concat());
+        finishes(place, &[&sets(&everything)[..], &["--set", steps], more].concat());
         let checkpoint = place.path("runs/tiny/checkpoints").join(LAST);
         ["model", "optimizer", "ema"]
             .map(|name| std::fs::read(checkpoint.join(name).with_extension("safetensors")).ok())
@@ -325,7 +319,7 @@ fn a_run_does_not_go_on_beside_a_changed_frozen_encoder() {
     let place = place();
     write_model(&place.path("model"));
     let settings = ["model.source.config=null", "model.path=model", "model.trainable=decoder"];
-    let with = |more: &[&'static str]| [&settings.map(|s| ["--set", s]).concat(), more].concat();
+    let with = |more: &[&'static str]| [&sets(&settings)[..], more].concat();
     finishes(&place, &with(&["--set", "train.max_steps=3"]));
     let before = place.tree();
     change_tensors(&place.path("model/model.safetensors"), |tensors| {

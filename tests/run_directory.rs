@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use undertone::train::Checkpoints;
 use undertone_testing::skipped;
-use undertone_tests::runs::{LAST, Records, TRAIN, finishes, place, send, train_to, two_tasks, wait_until};
+use undertone_tests::runs::{
+    LAST, Records, TRAIN, finishes, place, send, train_to, two_tasks, wait_until, with_recordings,
+};
 use undertone_tests::{CLIPS, Outcome, Place, wav};
 
 const OVERWRITE: [&str; 2] = ["--set", "run.overwrite=true"];
@@ -18,19 +20,6 @@ fn train(place: &Place, more: &[&str]) -> Outcome {
 fn contents(place: &Place) -> Vec<(PathBuf, Vec<u8>)> {
     let files = place.tree().into_iter().filter(|path| path.is_file());
     files.map(|path| (path.clone(), std::fs::read(&path).expect("read"))).collect()
-}
-
-/// A place that trains on twelve recordings, without checkpoints on the way.
-fn with_recordings(sample: f32) -> Place {
-    let place = Place::default();
-    let mut list = String::new();
-    for index in 0..12 {
-        place.write(&format!("{index}.wav"), wav(&vec![sample; 8000 + 1000 * index]));
-        list += &format!("{{\"audio\": \"{index}.wav\", \"text\": \"{}\"}}\n", "T".repeat(1 + index % 3));
-    }
-    place.write("list.jsonl", list);
-    place.write("tiny.yaml", undertone_tests::experiment("path: list.jsonl").replace("{every: 4}", "{every: 0}"));
-    place
 }
 
 /// A project of somebody's own where the run would be.
@@ -198,15 +187,15 @@ fn a_run_that_fails_goes_on_from_the_step_it_failed_at() {
         Records::of(&place)
     };
     let place = with_recordings(0.1);
-    let clip = place.bytes("7.wav");
+    let clip = place.bytes("07.wav");
     let mut first = train_to(&place, 3);
-    place.write("7.wav", "no longer audio");
+    place.write("07.wav", "no longer audio");
     assert_eq!(first.wait().expect("a status").code(), Some(2));
     let (newest, complaints) = Checkpoints::new(place.path("runs/tiny/checkpoints")).newest();
     let stopped = newest.expect("a checkpoint").state;
     assert!((3..24).contains(&stopped.step) && complaints.is_empty(), "{stopped:?} {complaints:?}");
-    train(&place, &["--resume"]).assert_refusal(&["7.wav"]);
-    place.write("7.wav", clip);
+    train(&place, &["--resume"]).assert_refusal(&["07.wav"]);
+    place.write("07.wav", clip);
     finishes(&place, &["--resume"]);
     Records::of(&place).assert_same_as(&whole);
 }

@@ -18,6 +18,14 @@ pub fn place() -> Place {
     place
 }
 
+/// Twelve recordings that are all of this sample, trained on without checkpoints on the way.
+pub fn with_recordings(sample: f32) -> Place {
+    let place = Place::default();
+    place.write_recordings((0..12).map(|index| (vec![sample; 8000 + 1000 * index], "T".repeat(1 + index % 3))));
+    place.write("tiny.yaml", experiment("path: list.jsonl").replace("{every: 4}", "{every: 0}"));
+    place
+}
+
 /// What a run of the tiny experiment leaves that must be the same every time.
 #[derive(PartialEq)]
 pub struct Records {

@@ -1,19 +1,15 @@
 //! A Whisper for a language of one's own, trained from nothing: its vocabulary comes from a file or from the texts.
 
 use serde_json::Value;
-use undertone_tests::{Outcome, Place, experiment, wav};
+use undertone_tests::{Outcome, Place, experiment};
 
 const TEXTS: [&str; 3] = ["xin chào các bạn", "các bạn chào", "đường đi xin chào"];
 
 /// Twelve recordings in Vietnamese, and the tiny experiment on them with such a vocabulary.
 fn place(tokenizer: &str) -> Place {
     let place = Place::default();
-    let mut list = String::new();
-    for index in 0..12 {
-        place.write(&format!("{index}.wav"), wav(&vec![0.1; 8000 + 500 * index]));
-        list += &format!("{{\"audio\": \"{index}.wav\", \"text\": \"{}\"}}\n", TEXTS[index % TEXTS.len()]);
-    }
-    place.write("list.jsonl", list);
+    let text = |index: usize| TEXTS[index % TEXTS.len()].to_owned();
+    place.write_recordings((0..12).map(|index| (vec![0.1; 8000 + 500 * index], text(index))));
     let yaml = experiment("path: list.jsonl").replace("model:\n", &format!("model:\n  tokenizer: {tokenizer}\n"));
     let valid = yaml.find("  valid: {samples").expect("validation data");
     let end = valid + yaml[valid..].find("\ntrain:").expect("its end");
@@ -43,7 +39,7 @@ fn a_fresh_model_has_a_vocabulary_that_is_trained_on_its_texts() {
     // What it goes on with, is judged by and is used with is the same.
     trained(&place, &["--resume", "--set", "train.max_steps=6"]);
     assert!(tokenizer(&place, "tiny") == bytes);
-    for args in [&["eval", "--run", "runs/tiny"][..], &["transcribe", "--model", "runs/tiny", "0.wav"]] {
+    for args in [&["eval", "--run", "runs/tiny"][..], &["transcribe", "--model", "runs/tiny", "00.wav"]] {
         assert_eq!(place.run(args).status, Some(0), "{args:?}");
     }
     // It stays the same though a text is corrected.

@@ -3,8 +3,8 @@
 use super::{Machine, OVER};
 use serde_json::Value;
 use std::process::Command;
-use undertone_tests::Outcome;
 use undertone_tests::toys::logged;
+use undertone_tests::{Outcome, sets};
 
 /// What each process starts with: its own folder for what the driver did.
 const SCRIPT: &str = "export FAKECUDA_OUT=\"$OUT/$OMPI_COMM_WORLD_RANK\"; exec env \"$@\"";
@@ -30,7 +30,7 @@ impl Machine {
         command.arg(format!("XDG_CACHE_HOME={}", place.path("cache").display())).arg(&self.program);
         command.args(["train", "--config", "tiny.yaml", "--device", device, "--set", "train.compute=f32"]);
         command.args(["--set", "train.max_steps=4", "--set", "train.log_every=1"]).args(OVER);
-        command.args(settings.iter().flat_map(|setting| ["--set", setting]));
+        command.args(sets(settings));
         command.current_dir(place.path("")).env("OUT", place.path("out")).env("RAYON_NUM_THREADS", "1");
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         Outcome::of(&mut command).succeeded()

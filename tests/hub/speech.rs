@@ -17,7 +17,7 @@ use undertone::data::records::RecordsConfig;
 use undertone::phases::streamed;
 use undertone_tests::runs::{send, wait_while_alive};
 use undertone_tests::toys::logged;
-use undertone_tests::{Outcome, Place, wav};
+use undertone_tests::{Outcome, Place, sets, wav};
 
 /// Clips of a shard, of a row group, and their samples.
 const CLIPS: usize = 24;
@@ -83,10 +83,8 @@ fn train(place: &Place, endpoint: &str, source: &str, environment: &[(&str, &str
 
 fn training(place: &Place, endpoint: &str, source: &str) -> Command {
     place.write_experiment(&format!("hub: {DATASET}, split: train, columns: {{text: sentence}}{source}"));
-    let set = ["train.max_steps=3", "train.evaluate.every=3", "run.overwrite=true"].map(|set| ["--set", set]);
-    let arguments: Vec<&str> =
-        ["train", "--config", "tiny.yaml"].into_iter().chain(set.into_iter().flatten()).collect();
-    let mut command = place.xtask(&arguments);
+    let settings = sets(&["train.max_steps=3", "train.evaluate.every=3", "run.overwrite=true"]);
+    let mut command = place.xtask(&[&["train", "--config", "tiny.yaml"], &settings[..]].concat());
     command.env("HF_HOME", place.path("home")).env("HF_ENDPOINT", endpoint);
     command.env_remove("HF_TOKEN").env_remove("HF_HUB_CACHE");
     command

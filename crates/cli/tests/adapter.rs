@@ -6,7 +6,7 @@ use common::{UNDERTONE, example, outcome, succeed};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use undertone_tests::runs::two_tasks;
-use undertone_tests::{CLIPS, Outcome, Place, change_tensors, tensors, wav, write_model};
+use undertone_tests::{CLIPS, Outcome, Place, change_tensors, sets, tensors, wav, write_model};
 
 fn plugin() -> PathBuf {
     example("adapter")
@@ -77,7 +77,7 @@ fn a_merged_adapter_of_ones_own_answers_as_it_does_by_itself() {
             weight.data.iter_mut().for_each(|x| *x *= 6.0);
         }
     });
-    let sets = [
+    let settings = [
         "model.source.config=null",
         "model.path=model",
         "model.trainable=adapter",
@@ -86,8 +86,7 @@ fn a_merged_adapter_of_ones_own_answers_as_it_does_by_itself() {
         "train.evaluate.metrics=[cer,loss]",
         "train.checkpoint.metric=loss",
     ];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    ran(&place, &[&["train", "--config", "tiny.yaml"], &sets[..]].concat());
+    ran(&place, &[&["train", "--config", "tiny.yaml"], &sets(&settings)[..]].concat());
     // Vectors that matter, as those of longer training do.
     change_tensors(&place.path("runs/tiny/best/adapters/default/adapter_model.safetensors"), |vectors| {
         for vector in vectors.values_mut() {
