@@ -1,69 +1,54 @@
 //! What can happen to a run.
 
+use crate::bench::names::name;
 use crate::bench::random::Random;
+use clap::ValueEnum;
 use std::fmt;
 use std::fs::Permissions;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 /// Something that happens to a process while it trains, or to what it has written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Fault {
     /// The process is killed.
+    #[value(name = "SIGKILL")]
     Kill,
     /// It is asked to end.
+    #[value(name = "SIGTERM")]
     Terminate,
     /// No byte more can be written, until the process has ended.
+    #[value(name = "full disk")]
     FullDisk,
     /// The run's directories are read-only, until the process has ended.
+    #[value(name = "read-only directories")]
     ReadOnly,
     /// The process is killed, and a file of its newest checkpoint has lost its end.
+    #[value(name = "SIGKILL, newest checkpoint cut")]
     Truncated,
     /// The process is killed, and one bit of its newest checkpoint is another.
+    #[value(name = "SIGKILL, newest checkpoint with a bit flipped")]
     BitFlip,
     /// A file of its newest checkpoint loses its end while the process goes on; then it is killed.
+    #[value(name = "newest checkpoint cut under the process, SIGKILL")]
     TruncatedUnderIt,
     /// A second process is started on the same run; then the first is killed.
+    #[value(name = "second start, SIGKILL")]
     SecondStart,
     /// Nobody reads any more what the process says.
+    #[value(name = "standard output and error closed")]
     ClosedOutput,
     /// The process is killed, and a link to somebody's file lies where its lock was: a start is refused, and the link removed.
+    #[value(name = "SIGKILL, lock is a link to another file")]
     LinkedLock,
     /// The process is killed, and somebody's notes lie beside its files: a start that is to replace the run is refused.
+    #[value(name = "SIGKILL, other files in the run's directory, start that replaces it")]
     Notes,
-}
-
-impl Fault {
-    pub const ALL: [Self; 11] = [
-        Self::Kill,
-        Self::Terminate,
-        Self::FullDisk,
-        Self::ReadOnly,
-        Self::Truncated,
-        Self::BitFlip,
-        Self::TruncatedUnderIt,
-        Self::SecondStart,
-        Self::ClosedOutput,
-        Self::LinkedLock,
-        Self::Notes,
-    ];
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kill => "SIGKILL",
-            Self::Terminate => "SIGTERM",
-            Self::FullDisk => "full disk",
-            Self::ReadOnly => "read-only directories",
-            Self::Truncated => "SIGKILL, newest checkpoint cut",
-            Self::BitFlip => "SIGKILL, newest checkpoint with a bit flipped",
-            Self::TruncatedUnderIt => "newest checkpoint cut under the process, SIGKILL",
-            Self::SecondStart => "second start, SIGKILL",
-            Self::ClosedOutput => "standard output and error closed",
-            Self::LinkedLock => "SIGKILL, lock is a link to another file",
-            Self::Notes => "SIGKILL, other files in the run's directory, start that replaces it",
-        })
+        f.write_str(&name(*self))
     }
 }
 

@@ -8,6 +8,7 @@ mod fault;
 mod subject;
 mod trial;
 
+use clap::ValueEnum;
 use end::End;
 use fault::Fault;
 use std::collections::BTreeMap;
@@ -106,9 +107,9 @@ impl Tally {
 
     fn table(&self, runs: u64, took: Duration, ground: &Ground) -> String {
         let mut text = String::from("| fault | hit a process | the run went on |\n|---|---:|---:|\n");
-        for fault in Fault::ALL {
-            match self.faults.get(&fault) {
-                _ if !ground.allows(fault) => text += &format!("| {fault} | not possible here | |\n"),
+        for fault in Fault::value_variants() {
+            match self.faults.get(fault) {
+                _ if !ground.allows(*fault) => text += &format!("| {fault} | not possible here | |\n"),
                 found => {
                     let (hit, survived) = found.copied().unwrap_or_default();
                     text += &format!("| {fault} | {hit} | {survived} |\n");

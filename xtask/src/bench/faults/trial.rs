@@ -7,6 +7,7 @@ use super::subject::{Subject, Trace};
 use crate::bench::random::Random;
 use crate::bench::snapshot::Snapshot;
 use crate::process::ended;
+use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -190,7 +191,8 @@ impl<'a> Trial<'a> {
         if !disturbed {
             return self.judge(wait(&mut self.start()?)?);
         }
-        let possible: Vec<Fault> = Fault::ALL.into_iter().filter(|fault| self.ground.allows(*fault)).collect();
+        let possible: Vec<Fault> =
+            Fault::value_variants().iter().copied().filter(|fault| self.ground.allows(*fault)).collect();
         let fault = *self.random.pick(&possible);
         let mut command = self.command()?;
         if fault == Fault::ClosedOutput {

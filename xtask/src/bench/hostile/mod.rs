@@ -20,8 +20,10 @@ pub use args::Args;
 pub use child::{ChildArgs, run as run_child};
 
 use super::names::name;
+use clap::ValueEnum;
 use kind::Kind;
 use prepare::Seeds;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
@@ -32,7 +34,7 @@ use watch::{Ending, Watch};
 /// What became of the cases of a kind.
 #[derive(Default)]
 struct Tally {
-    counts: [u64; Ending::ALL.len()],
+    counts: BTreeMap<Ending, u64>,
     /// The longest that a case took, and its number.
     slowest: (Duration, u64),
     /// Bytes beyond what a process had before its first case.
@@ -41,22 +43,25 @@ struct Tally {
 
 impl Tally {
     fn cases(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.values().sum()
     }
 
     fn failures(&self) -> u64 {
-        Ending::ALL.iter().zip(self.counts).filter(|(ending, _)| ending.is_failure()).map(|(_, count)| count).sum()
+        self.counts.iter().filter(|(ending, _)| ending.is_failure()).map(|(_, count)| count).sum()
     }
 
     fn add(&mut self, other: &Self) {
-        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+        for (ending, more) in &other.counts {
+            *self.counts.entry(*ending).or_default() += more;
+        }
         self.slowest = self.slowest.max(other.slowest);
         self.most = self.most.max(other.most);
     }
 
     /// A row of the table; that of a kind names its slowest case.
     fn row(&self, kind: Option<&str>) -> String {
-        let counts: String = self.counts.iter().map(|count| format!(" {count} |")).collect();
+        let count = |ending: &Ending| format!(" {} |", self.counts.get(ending).unwrap_or(&0));
+        let counts: String = Ending::value_variants().iter().map(count).collect();
         let (cases, most, (slowest, number)) = (self.cases(), self.most >> 20, self.slowest);
         let number = kind.map_or(String::new(), |_| format!(" (case {number})"));
         format!("| {} | {cases} |{counts} {:.2} s{number} | {most} MiB |", kind.unwrap_or("all"), slowest.as_secs_f64())
@@ -66,8 +71,9 @@ impl Tally {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let scratch = tempfile::tempdir().map_err(|e| Failure::Machine(format!("cannot write temporary files: {e}")))?;
     let mut total = Tally::default();
-    let head: String = Ending::ALL.iter().map(|ending| format!(" {ending} |")).collect();
-    say!("| kind | cases |{head} slowest | most memory |\n|---|---:|{}", "---:|".repeat(Ending::ALL.len() + 2))?;
+    let endings = Ending::value_variants();
+    let head: String = endings.iter().map(|ending| format!(" {ending} |")).collect();
+    say!("| kind | cases |{head} slowest | most memory |\n|---|---:|{}", "---:|".repeat(endings.len() + 2))?;
     for (kind, numbers) in shares(args) {
         let tally = all_of(kind, numbers, args, scratch.path())?;
         say!("{}", tally.row(Some(&name(kind))))?;
@@ -101,7 +107,7 @@ fn all_of(kind: Kind, numbers: Range<u64>, args: &Args, scratch: &Path) -> Resul
     while next < numbers.end {
         let mut watch = Watch::start(args, &name, &seeds, next..numbers.end, scratch)?;
         while let Some(case) = watch.case()? {
-            tally.counts[case.ending as usize] += 1;
+            *tally.counts.entry(case.ending).or_default() += 1;
             tally.slowest = tally.slowest.max((case.time, case.number));
             tally.most = tally.most.max(case.memory);
             if case.ending.is_failure() {

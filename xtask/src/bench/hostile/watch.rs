@@ -1,7 +1,9 @@
 //! A process that runs cases, from outside.
 
 use super::args::Args;
+use crate::bench::names::name;
 use crate::process::this_program;
+use clap::ValueEnum;
 use serde_json::Value;
 use std::fmt::{Display, Formatter};
 use std::io::{BufRead, BufReader};
@@ -17,45 +19,37 @@ use undertone_cli::Failure;
 const START: Duration = Duration::from_secs(120);
 
 /// How a case ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Ending {
     /// The input was accepted.
+    #[value(name = "accepted")]
     Accepted,
     /// With an error.
+    #[value(name = "refused")]
     Refused,
     /// With an error that a library which panicked was given instead.
+    #[value(name = "caught panics")]
     Caught,
+    #[value(name = "panics")]
     Panic,
+    #[value(name = "aborts")]
     Abort,
+    #[value(name = "hangs")]
     Hang,
+    #[value(name = "over the cap")]
     TooMuchMemory,
 }
 
 impl Ending {
-    pub const ALL: [Self; 7] =
-        [Self::Accepted, Self::Refused, Self::Caught, Self::Panic, Self::Abort, Self::Hang, Self::TooMuchMemory];
-
     /// Whether no input may end so.
     pub fn is_failure(self) -> bool {
         !matches!(self, Self::Accepted | Self::Refused | Self::Caught)
-    }
-
-    fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|ending| ending.to_string() == name)
     }
 }
 
 impl Display for Ending {
     fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Accepted => "accepted",
-            Self::Refused => "refused",
-            Self::Caught => "caught panics",
-            Self::Panic => "panics",
-            Self::Abort => "aborts",
-            Self::Hang => "hangs",
-            Self::TooMuchMemory => "over the cap",
-        })
+        f.write_str(&name(*self))
     }
 }
 
@@ -141,7 +135,7 @@ impl Watch {
             self.begun = Some((number, Instant::now()));
             return None;
         }
-        let ending = Ending::of(line.get("ending")?.as_str()?)?;
+        let ending = Ending::from_str(line.get("ending")?.as_str()?, false).ok()?;
         let memory = line.get("memory").and_then(Value::as_u64).unwrap_or(0);
         let said = line.get("said").and_then(Value::as_str).unwrap_or_default().to_owned();
         self.blame(ending, said).map(|ended| Ended { memory, ..ended })
