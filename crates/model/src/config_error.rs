@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Reason why a configuration does not describe a model.
+/// Reason why a configuration does not describe a model, or a part of one.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// A value is outside the range that the architecture allows.
@@ -28,14 +28,22 @@ pub enum ConfigError {
         /// Other things to lower than the width.
         fewer: &'static str,
     },
-    /// A `config.json` of another architecture.
+    /// Another reason, in words, such as that a `config.json` is of another architecture.
     #[error("{0}")]
-    Foreign(String),
+    Other(String),
 }
 
 /// Returns the error of a value outside its range.
 pub(crate) fn invalid(key: &'static str, value: impl ToString, rule: &str) -> ConfigError {
     ConfigError::Value { key, value: value.to_string(), rule: rule.to_owned() }
+}
+
+/// Checks that the dropout of a key is a probability below 1.
+///
+/// # Errors
+/// Names the key.
+pub(crate) fn check_dropout(key: &'static str, p: f64) -> Result<(), ConfigError> {
+    if (0.0..1.0).contains(&p) { Ok(()) } else { Err(invalid(key, p, "it must be at least 0 and below 1")) }
 }
 
 /// Reads the keys of a `C` in a `config.json` and ignores all others. A null is as good as none. `optional` are keys that
@@ -46,7 +54,7 @@ pub(crate) fn read_known<C: Default + Serialize + DeserializeOwned>(
     optional: &[&str],
 ) -> Result<C, ConfigError> {
     let Value::Object(defaults) = serde_json::to_value(C::default()).unwrap_or_default() else {
-        return Err(ConfigError::Foreign("the default configuration is not a JSON object".into()));
+        return Err(ConfigError::Other("the default configuration is not a JSON object".into()));
     };
     let is_known = |key: &str| defaults.contains_key(key) || optional.contains(&key);
     let known: Map<String, Value> = json
@@ -55,7 +63,7 @@ pub(crate) fn read_known<C: Default + Serialize + DeserializeOwned>(
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     if let Some(missing) = required.iter().find(|key| !known.contains_key(**key)) {
-        return Err(ConfigError::Foreign(format!("`{missing}` is missing")));
+        return Err(ConfigError::Other(format!("`{missing}` is missing")));
     }
-    serde_json::from_value(Value::Object(known)).map_err(|error| ConfigError::Foreign(error.to_string()))
+    serde_json::from_value(Value::Object(known)).map_err(|error| ConfigError::Other(error.to_string()))
 }

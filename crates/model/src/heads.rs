@@ -3,6 +3,7 @@
 //! Module paths are those of transformers' models with such heads (`classifier`, `qa_outputs`). A head returns logits;
 //! the caller computes the loss.
 
+use crate::config_error::{ConfigError, check_dropout};
 use crate::layers::{Linear, mean_pool};
 use burn::module::Module;
 use burn::tensor::{Bool, Device, Tensor};
@@ -85,14 +86,6 @@ pub enum Pooling {
     Mean,
 }
 
-/// Reason why a configuration does not describe a head.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum HeadConfigError {
-    /// The dropout is not a probability below 1.
-    #[error("`dropout` is {0}: it must be at least 0 and below 1")]
-    Dropout(f64),
-}
-
 /// Standard deviation of new weights: BERT's and RoBERTa's `initializer_range`.
 const STD: f64 = 0.02;
 
@@ -128,8 +121,8 @@ impl ClassifyHeadConfig {
     ///
     /// # Errors
     /// Names the invalid key.
-    pub fn validate(&self) -> Result<(), HeadConfigError> {
-        check_dropout(self.dropout)
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_dropout("dropout", self.dropout)
     }
 
     /// Creates a head for states of width `d_model` and `labels` labels.
@@ -184,8 +177,8 @@ impl SpanHeadConfig {
     ///
     /// # Errors
     /// Names the invalid key.
-    pub fn validate(&self) -> Result<(), HeadConfigError> {
-        check_dropout(self.dropout)
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_dropout("dropout", self.dropout)
     }
 
     /// Creates a head for states of width `d_model`.
@@ -227,8 +220,8 @@ impl TagHeadConfig {
     ///
     /// # Errors
     /// Names the invalid key.
-    pub fn validate(&self) -> Result<(), HeadConfigError> {
-        check_dropout(self.dropout)
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_dropout("dropout", self.dropout)
     }
 
     /// Creates a head for states of width `d_model` and `tags` tags.
@@ -255,10 +248,6 @@ impl TagHead {
 fn forward_dropped(linear: &Linear, states: Tensor<3>, p: f64) -> Tensor<3> {
     let states = if linear.weight.val().is_autodiff() { states.autodiff() } else { states };
     linear.forward(dropout(states, p))
-}
-
-fn check_dropout(p: f64) -> Result<(), HeadConfigError> {
-    if (0.0..1.0).contains(&p) { Ok(()) } else { Err(HeadConfigError::Dropout(p)) }
 }
 
 #[cfg(test)]

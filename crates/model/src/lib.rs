@@ -45,4 +45,5 @@ pub mod whisper;
 mod whisper_backbone;
 pub mod word_counts;
 
+pub use config_error::ConfigError;
 pub use folder::{FolderError, WrongSize, is_model_file, read_files};

@@ -3,6 +3,7 @@
 //! It reads the mean-pooled states at a layer below the adapters (the tap), so that one pass through the backbone is
 //! enough.
 
+use crate::config_error::{ConfigError, invalid};
 use crate::layers::{LayerNorm, Linear};
 use crate::limits::{MOST_ROUTER_LAYERS, WIDEST_ROUTER};
 use burn::module::{Module, Param};
@@ -136,18 +137,6 @@ impl GateKind {
     }
 }
 
-/// Reason why a configuration does not describe a router.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("`{key}` is {value}: it must be {rule}")]
-pub struct RouterConfigError {
-    /// Key below `router`.
-    pub key: &'static str,
-    /// Value of the key.
-    pub value: String,
-    /// Requirement on the value.
-    pub rule: String,
-}
-
 /// Output of the router for a batch.
 #[derive(Clone, Debug)]
 pub struct Routing {
@@ -183,9 +172,9 @@ impl RouterConfig {
     ///
     /// # Errors
     /// Names the key.
-    pub fn validate(&self) -> Result<(), RouterConfigError> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         let error = |key, value: &dyn std::fmt::Debug, rule: &str| {
-            Err(RouterConfigError { key, value: format!("{value:?}"), rule: rule.to_owned() })
+            Err(invalid(key, format!("{value:?}"), &format!("it must be {rule}")))
         };
         if self.hidden.contains(&0) {
             return error("hidden", &self.hidden, "widths of at least 1");
@@ -469,7 +458,8 @@ mod tests {
             ("confidence_threshold", RouterConfig { confidence_threshold: 1.5, ..Default::default() }),
         ];
         for (key, config) in cases {
-            assert_eq!(config.validate().expect_err(key).key, key);
+            let error = config.validate().expect_err(key).to_string();
+            assert!(error.starts_with(&format!("`{key}` is ")), "{error}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Small decoder that writes text from the states of any encoder.
 
+use crate::config_error::{ConfigError, check_dropout, invalid};
 use crate::frozen_dtype::widened;
 use crate::layers::Embedding;
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_POSITIONS};
@@ -30,53 +31,16 @@ impl Default for TextDecoderConfig {
     }
 }
 
-/// Reason why a configuration does not describe a decoder.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum TextDecoderConfigError {
-    /// A number is 0 that must be positive.
-    #[error("`{0}` is 0: it must be at least 1")]
-    Zero(&'static str),
-    /// A number exceeds its limit.
-    #[error("`{key}` is {value}: it must be at most {most}")]
-    Large {
-        /// Key of the number.
-        key: &'static str,
-        /// Value of the key.
-        value: usize,
-        /// Maximum value.
-        most: usize,
-    },
-    /// More parameters than may be initialised.
-    #[error(
-        "`layers`, `ffn` and `max_length` make a decoder of {parameters} parameters, and at most {MOST_NEW_PARAMETERS} are initialised: make them smaller"
-    )]
-    TooLarge {
-        /// Number of parameters.
-        parameters: u128,
-    },
-    /// The number of heads does not divide the width.
-    #[error("`heads` is {heads}: it must divide the width of the token embeddings, which is {d_model}")]
-    Heads {
-        /// Number of heads.
-        heads: usize,
-        /// Width of the embeddings.
-        d_model: usize,
-    },
-    /// The dropout is not a probability below 1.
-    #[error("`dropout` is {0}: it must be at least 0 and below 1")]
-    Dropout(f64),
-}
-
 impl TextDecoderConfig {
     /// Checks the values for embeddings of width `d_model`.
     ///
     /// # Errors
     /// Names the first key that does not fit.
-    pub fn validate(&self, d_model: usize) -> Result<(), TextDecoderConfigError> {
+    pub fn validate(&self, d_model: usize) -> Result<(), ConfigError> {
         let positive =
             [("layers", self.layers), ("heads", self.heads), ("ffn", self.ffn), ("max_length", self.max_length)];
         if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
-            return Err(TextDecoderConfigError::Zero(key));
+            return Err(invalid(key, 0, "it must be at least 1"));
         }
         for (key, value) in positive {
             let most = match key {
@@ -85,22 +49,23 @@ impl TextDecoderConfig {
                 _ => LARGEST_DIMENSION,
             };
             if value > most {
-                return Err(TextDecoderConfigError::Large { key, value, most });
+                return Err(invalid(key, value, &format!("it must be at most {most}")));
             }
         }
         // Two attentions and the feed-forward layers of each block, and the positions.
         let [d, layers, ffn, positions] = [d_model, self.layers, self.ffn, self.max_length].map(|n| n as u128);
         let parameters = layers.saturating_mul(8 * d * d + 2 * d * ffn) + positions * d;
         if parameters > u128::from(MOST_NEW_PARAMETERS) {
-            return Err(TextDecoderConfigError::TooLarge { parameters });
+            return Err(ConfigError::Other(format!(
+                "`layers`, `ffn` and `max_length` make a decoder of {parameters} parameters, and at most \
+                 {MOST_NEW_PARAMETERS} are initialised: make them smaller"
+            )));
         }
         if !d_model.is_multiple_of(self.heads) {
-            return Err(TextDecoderConfigError::Heads { heads: self.heads, d_model });
+            let rule = format!("it must divide the width of the token embeddings, which is {d_model}");
+            return Err(invalid("heads", self.heads, &rule));
         }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(TextDecoderConfigError::Dropout(self.dropout));
-        }
-        Ok(())
+        check_dropout("dropout", self.dropout)
     }
 
     /// Creates a decoder with Whisper's blocks. The token embeddings, `[vocab_size, d_model]`, are those of the

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use undertone_exchange::ExchangeError;
 use undertone_hub::HubError;
-use undertone_model::whisper::{BUNDLED, FolderError, GrowthError, TokenizerError, WhisperConfigError};
+use undertone_model::ConfigError;
+use undertone_model::whisper::{BUNDLED, FolderError, GrowthError, TokenizerError};
 use undertone_tasks::TextError;
 use undertone_train::BoxError;
 
@@ -44,10 +45,10 @@ pub enum SourceError {
     },
     /// The dimensions describe no valid model.
     #[error("`model.source.config`: {0}")]
-    Config(#[from] WhisperConfigError),
+    Config(#[from] ConfigError),
     /// The model cannot keep this number of blocks.
     #[error("`model`: {0}")]
-    Layers(WhisperConfigError),
+    Layers(ConfigError),
     /// The model does not grow from the other one.
     #[error("`model.source.grow_from`: {0}")]
     Growth(#[from] GrowthError),

@@ -1,8 +1,6 @@
 //! Dimensions of a text encoder, under Hugging Face's names.
 
-pub use crate::config_error::ConfigError as TextConfigError;
-
-use crate::config_error::{invalid, read_known};
+use crate::config_error::{ConfigError, invalid, read_known};
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
 use crate::shapes::{Asked, linear, norm};
 use serde::{Deserialize, Serialize};
@@ -131,7 +129,7 @@ impl TextEncoderConfig {
     ///
     /// # Errors
     /// Names the first invalid key.
-    pub fn validate(&self) -> Result<(), TextConfigError> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         for (key, value) in [
             ("hidden_size", self.hidden_size),
             ("num_attention_heads", self.num_attention_heads),
@@ -186,10 +184,10 @@ impl TextEncoderConfig {
     }
 
     /// Rejects a model with more parameters than may be initialised.
-    pub(super) fn check_new(&self) -> Result<(), TextConfigError> {
+    pub(super) fn check_new(&self) -> Result<(), ConfigError> {
         let parameters = self.parameters();
         match parameters > u128::from(MOST_NEW_PARAMETERS) {
-            true => Err(TextConfigError::TooLarge { parameters, fewer: "layers" }),
+            true => Err(ConfigError::TooLarge { parameters, fewer: "layers" }),
             false => Ok(()),
         }
     }
@@ -250,7 +248,7 @@ impl TextEncoderConfig {
     ///
     /// # Errors
     /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
-    pub fn from_hf(json: &Map<String, Value>) -> Result<Self, TextConfigError> {
+    pub fn from_hf(json: &Map<String, Value>) -> Result<Self, ConfigError> {
         refuse_what_is_not_there(json)?;
         let json = &with_names_of_bert(json);
         let required = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
@@ -304,8 +302,8 @@ fn with_names_of_bert(json: &Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Returns an error for a key that requests an unsupported feature.
-fn refuse_what_is_not_there(json: &Map<String, Value>) -> Result<(), TextConfigError> {
-    let foreign = |reason: String| Err(TextConfigError::Foreign(reason));
+fn refuse_what_is_not_there(json: &Map<String, Value>) -> Result<(), ConfigError> {
+    let foreign = |reason: String| Err(ConfigError::Other(reason));
     let text = |key: &str| json.get(key).and_then(Value::as_str);
     match text("model_type") {
         None => {
@@ -339,7 +337,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn hf(json: &str) -> Result<TextEncoderConfig, TextConfigError> {
+    fn hf(json: &str) -> Result<TextEncoderConfig, ConfigError> {
         TextEncoderConfig::from_hf(&serde_json::from_str(json).expect("an object"))
     }
 

@@ -1,8 +1,7 @@
 //! Text encoders in Hugging Face folders.
 
-use super::{
-    TextConfigError, TextEncoder, TextEncoderConfig, TextHead, TextModelType, TextTokenizer, tensor_name, vocabulary,
-};
+use super::{TextEncoder, TextEncoderConfig, TextHead, TextModelType, TextTokenizer, tensor_name, vocabulary};
+use crate::config_error::ConfigError;
 use crate::folder::{self, FolderError, Weights, base_parameters, first_named, object, required};
 use crate::peft;
 use crate::shapes::compare;
@@ -33,11 +32,7 @@ impl PretrainedText {
     ///
     /// # Errors
     /// When the configuration does not describe a model.
-    pub fn init(
-        mut config: TextEncoderConfig,
-        tokenizer: TextTokenizer,
-        device: &Device,
-    ) -> Result<Self, TextConfigError> {
+    pub fn init(mut config: TextEncoderConfig, tokenizer: TextTokenizer, device: &Device) -> Result<Self, ConfigError> {
         config.vocab_size = tokenizer.vocab_size();
         config.pad_token_id = tokenizer.pad();
         config.validate()?;

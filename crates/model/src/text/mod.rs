@@ -10,7 +10,7 @@ mod tokenizer;
 mod vocabulary;
 
 pub use crate::folder::FolderError;
-pub use config::{TextConfigError, TextEncoderConfig, TextModelType};
+pub use config::{TextEncoderConfig, TextModelType};
 pub use encoder::{
     AddNorm, Intermediate, SelfAttention, TextAttention, TextBlock, TextBlocks, TextEmbeddings, TextEncoder,
     tensor_name,

@@ -1,8 +1,8 @@
 //! Options beyond OpenAI's architecture, for compact models.
 
-use super::config::{WhisperConfig, WhisperConfigError};
+use super::config::WhisperConfig;
 use super::options::{EncoderBlock, PositionEmbeddings};
-use crate::config_error::invalid;
+use crate::config_error::{ConfigError, invalid};
 use crate::shapes::Axis;
 
 /// Default kernel size of a Conformer block's convolution, as in wav2vec 2.0's Conformer.
@@ -68,7 +68,7 @@ impl WhisperConfig {
     }
 
     /// Checks that the options fit the sizes.
-    pub(super) fn check_options(&self) -> Result<(), WhisperConfigError> {
+    pub(super) fn check_options(&self) -> Result<(), ConfigError> {
         let [encoder, decoder] = self.key_value_heads();
         for (key, shared, of, heads) in [
             ("encoder_key_value_heads", encoder, "encoder_attention_heads", self.encoder_attention_heads),

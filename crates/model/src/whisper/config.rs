@@ -1,9 +1,7 @@
 //! Dimensions of a Whisper model, under Hugging Face's names.
 
-pub use crate::config_error::ConfigError as WhisperConfigError;
-
 use super::options::{EncoderBlock, OPTIONS, PositionEmbeddings};
-use crate::config_error::{invalid, read_known};
+use crate::config_error::{ConfigError, invalid, read_known};
 use crate::limits::{LARGEST_DIMENSION, MOST_LAYERS, MOST_NEW_PARAMETERS, MOST_PARAMETERS, MOST_POSITIONS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -133,7 +131,7 @@ impl WhisperConfig {
     ///
     /// # Errors
     /// Names the first invalid key.
-    pub fn validate(&self) -> Result<(), WhisperConfigError> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         self.check_sizes()?;
         // The sinusoids come in sine/cosine pairs, and `ln(10000) / (d_model / 2 - 1)` needs two of them.
         if !self.d_model.is_multiple_of(2) || self.d_model < 4 {
@@ -173,7 +171,7 @@ impl WhisperConfig {
     }
 
     /// Rejects dimensions of 0 or beyond the limits.
-    fn check_sizes(&self) -> Result<(), WhisperConfigError> {
+    fn check_sizes(&self) -> Result<(), ConfigError> {
         let [encoder_key_value_heads, decoder_key_value_heads] = self.key_value_heads();
         let positive: [(&'static str, usize); 13] = [
             ("d_model", self.d_model),
@@ -216,12 +214,12 @@ impl WhisperConfig {
     ///
     /// # Errors
     /// Names the key, or states the number of parameters.
-    pub fn check_new(&self) -> Result<(), WhisperConfigError> {
+    pub fn check_new(&self) -> Result<(), ConfigError> {
         self.check_sizes()?;
         self.check_options()?;
         let parameters = self.parameters();
         match parameters > u128::from(MOST_NEW_PARAMETERS) {
-            true => Err(WhisperConfigError::TooLarge { parameters, fewer: "layers or positions" }),
+            true => Err(ConfigError::TooLarge { parameters, fewer: "layers or positions" }),
             false => Ok(()),
         }
     }
@@ -230,15 +228,13 @@ impl WhisperConfig {
     ///
     /// # Errors
     /// When the file is of another architecture, needs an unsupported feature, or has a value of the wrong type.
-    pub fn from_hf(json: &Map<String, Value>) -> Result<Self, WhisperConfigError> {
+    pub fn from_hf(json: &Map<String, Value>) -> Result<Self, ConfigError> {
         let text = |key: &str| json.get(key).and_then(Value::as_str);
         if let Some(other) = text("model_type").filter(|name| !["whisper", Self::COMPACT].contains(name)) {
-            return Err(WhisperConfigError::Foreign(format!("`model_type` is `{other}`, not `whisper`")));
+            return Err(ConfigError::Other(format!("`model_type` is `{other}`, not `whisper`")));
         }
         if let Some(other) = text("activation_function").filter(|name| *name != "gelu") {
-            return Err(WhisperConfigError::Foreign(format!(
-                "`activation_function` is `{other}`; Whisper's is `gelu`"
-            )));
+            return Err(ConfigError::Other(format!("`activation_function` is `{other}`; Whisper's is `gelu`")));
         }
         let required = ["d_model", "encoder_layers", "decoder_layers", "num_mel_bins", "vocab_size"];
         let mut config: Self = read_known(json, &required, &OPTIONS)?;
@@ -286,7 +282,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn hf(json: &str) -> Result<WhisperConfig, WhisperConfigError> {
+    fn hf(json: &str) -> Result<WhisperConfig, ConfigError> {
         WhisperConfig::from_hf(&serde_json::from_str(json).expect("an object"))
     }
 
@@ -361,7 +357,7 @@ mod tests {
         let large = WhisperConfig { d_model: 16_384, ..Default::default() };
         let whole = WhisperConfig { encoder_attention_heads: 1, decoder_attention_heads: 1, ..large };
         assert_eq!(whole.validate(), Ok(()));
-        assert!(matches!(whole.check_new(), Err(WhisperConfigError::TooLarge { .. })));
+        assert!(matches!(whole.check_new(), Err(ConfigError::TooLarge { .. })));
     }
 
     #[test]

@@ -2,9 +2,8 @@
 
 use super::companions::{alignment_heads, companions, generation_json};
 use super::generation_config::TASKS;
-use super::{
-    GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperConfigError, WhisperTokenizer, vocabulary,
-};
+use super::{GenerateOptions, GenerationConfig, Whisper, WhisperConfig, WhisperTokenizer, vocabulary};
+use crate::config_error::ConfigError;
 use crate::folder::{self, FolderError, WEIGHTS, Weights, base_parameters, first_named, object, pretty, required};
 use crate::limits::MOST_BEAMS;
 use crate::peft::PeftLora;
@@ -50,7 +49,7 @@ impl PretrainedWhisper {
         tokenizer: WhisperTokenizer,
         generation: GenerationConfig,
         device: &Device,
-    ) -> Result<Self, WhisperConfigError> {
+    ) -> Result<Self, ConfigError> {
         config.vocab_size = tokenizer.vocab_size();
         config.decoder_start_token_id = tokenizer.start();
         config.eos_token_id = tokenizer.end();

@@ -1,7 +1,8 @@
 //! Models with options that grow from a pretrained Whisper.
 
 use super::options::{EncoderBlock, PositionEmbeddings};
-use super::{PretrainedWhisper, WhisperConfig, WhisperConfigError};
+use super::{PretrainedWhisper, WhisperConfig};
+use crate::config_error::ConfigError;
 use crate::folder::base_parameters;
 use burn::tensor::Device;
 use undertone_store::{HostTensor, StoreError, load_parameters};
@@ -23,7 +24,7 @@ pub enum GrowthError {
     },
     /// The configuration does not describe a model.
     #[error(transparent)]
-    Config(#[from] WhisperConfigError),
+    Config(#[from] ConfigError),
     /// The weights contradict their own configuration.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -1,7 +1,7 @@
 //! Students of a model: the same one with fewer blocks.
 
-use super::{PretrainedWhisper, WhisperConfigError};
-use crate::config_error::invalid;
+use super::PretrainedWhisper;
+use crate::config_error::{ConfigError, invalid};
 
 impl PretrainedWhisper {
     /// Keeps this number of blocks of encoder and decoder, spaced evenly from the first to the last one, as Distil-Whisper
@@ -9,7 +9,7 @@ impl PretrainedWhisper {
     ///
     /// # Errors
     /// When a number is 0, or there are fewer blocks.
-    pub fn with_layers(mut self, encoder: Option<usize>, decoder: Option<usize>) -> Result<Self, WhisperConfigError> {
+    pub fn with_layers(mut self, encoder: Option<usize>, decoder: Option<usize>) -> Result<Self, ConfigError> {
         if let Some(count) = encoder {
             let kept = spaced("encoder_layers", count, self.config.encoder_layers)?;
             self.model.encoder.layers = kept.iter().map(|layer| self.model.encoder.layers[*layer].clone()).collect();
@@ -26,7 +26,7 @@ impl PretrainedWhisper {
 }
 
 /// Returns `count` of the indices below `of`, spaced evenly.
-fn spaced(key: &'static str, count: usize, of: usize) -> Result<Vec<usize>, WhisperConfigError> {
+fn spaced(key: &'static str, count: usize, of: usize) -> Result<Vec<usize>, ConfigError> {
     if !(1..=of).contains(&count) {
         return Err(invalid(key, count, &format!("must be from 1 to the {of} that the model has")));
     }

@@ -26,7 +26,7 @@ mod vocabulary;
 pub use crate::folder::FolderError;
 pub use attention::{KeyValue, MultiHeadAttention};
 pub use bundled::{BUNDLED, bundled};
-pub use config::{WhisperConfig, WhisperConfigError};
+pub use config::WhisperConfig;
 pub use conformer::{ConvolutionModule, DepthwiseConv1d, FeedForward};
 pub use decoder::{DecoderCache, DecoderLayer, WhisperDecoder};
 pub use encoder::{EncoderLayer, TappedStates, WhisperEncoder};

@@ -1,5 +1,6 @@
 //! Configuration of one adapter, with PEFT's keys.
 
+use crate::config_error::{ConfigError, check_dropout, invalid};
 use crate::limits::MOST_RANK;
 use serde::{Deserialize, Serialize};
 
@@ -42,42 +43,22 @@ impl Default for LoraConfig {
     }
 }
 
-/// Reason why a configuration does not describe an adapter.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum LoraConfigError {
-    /// The rank is 0.
-    #[error("`r` is 0: an adapter has at least rank 1")]
-    Rank,
-    /// The rank exceeds that of any linear map.
-    #[error("`r` is {0}: it must be at most {MOST_RANK}")]
-    HighRank(usize),
-    /// The scale is not positive.
-    #[error("`lora_alpha` is {0}: it must be above 0")]
-    Alpha(f64),
-    /// The dropout is not a probability below 1.
-    #[error("`lora_dropout` is {0}: it must be at least 0 and below 1")]
-    Dropout(f64),
-}
-
 impl LoraConfig {
     /// Checks the values. Only the model can check that the targets exist.
     ///
     /// # Errors
     /// Names the invalid key.
-    pub fn validate(&self) -> Result<(), LoraConfigError> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         if self.r == 0 {
-            return Err(LoraConfigError::Rank);
+            return Err(invalid("r", 0, "an adapter has at least rank 1"));
         }
         if self.r > MOST_RANK {
-            return Err(LoraConfigError::HighRank(self.r));
+            return Err(invalid("r", self.r, &format!("it must be at most {MOST_RANK}")));
         }
         if !(self.lora_alpha > 0.0 && self.lora_alpha.is_finite()) {
-            return Err(LoraConfigError::Alpha(self.lora_alpha));
+            return Err(invalid("lora_alpha", self.lora_alpha, "it must be above 0"));
         }
-        if !(0.0..1.0).contains(&self.lora_dropout) {
-            return Err(LoraConfigError::Dropout(self.lora_dropout));
-        }
-        Ok(())
+        check_dropout("lora_dropout", self.lora_dropout)
     }
 
     /// Factor of the product of the two matrices.

@@ -10,4 +10,4 @@ mod config;
 mod kind;
 
 pub use bank::LoraBank;
-pub use config::{LoraConfig, LoraConfigError};
+pub use config::LoraConfig;
