@@ -105,6 +105,8 @@ impl AddAssign for Bleu {
     }
 }
 
+sums!(Bleu);
+
 /// Maximum number of occurrences of each n-gram in one reference.
 fn most(references: &[Vec<String>], n: usize) -> HashMap<&[String], usize> {
     let mut most = HashMap::new();

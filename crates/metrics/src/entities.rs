@@ -1,7 +1,6 @@
 //! Precision, recall and F1 of named entities.
 
 use std::collections::BTreeSet;
-use std::ops::AddAssign;
 
 use thiserror::Error;
 
@@ -71,13 +70,7 @@ impl EntityCounts {
     }
 }
 
-impl AddAssign for EntityCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.correct += other.correct;
-        self.expected += other.expected;
-        self.found += other.found;
-    }
-}
+sums!(EntityCounts { correct, expected, found });
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Span<'a> {

@@ -1,8 +1,6 @@
 //! Character and word error rates.
 
 use crate::tokens::{is_python_space, words};
-use std::iter::Sum;
-use std::ops::{Add, AddAssign};
 
 /// Edits between hypotheses and references, summed over a corpus.
 ///
@@ -72,31 +70,8 @@ impl ErrorRate {
     }
 }
 
-impl Add for ErrorRate {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        let (a, b) = (self.edits, other.edits);
-        let edits = Edits {
-            substitutions: a.substitutions + b.substitutions,
-            insertions: a.insertions + b.insertions,
-            deletions: a.deletions + b.deletions,
-        };
-        Self { edits, length: self.length + other.length }
-    }
-}
-
-impl AddAssign for ErrorRate {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for ErrorRate {
-    fn sum<I: Iterator<Item = Self>>(rates: I) -> Self {
-        rates.fold(Self::default(), Add::add)
-    }
-}
+sums!(Edits { substitutions, insertions, deletions });
+sums!(ErrorRate { edits, length });
 
 impl Edits {
     /// Total number of edits.

@@ -1,7 +1,5 @@
 //! Words written where nobody spoke.
 
-use std::ops::AddAssign;
-
 /// Words that were written over audio without text, such as silence, noise or music, and the length of that audio.
 ///
 /// Speech recognisers of the encoder-decoder kind hallucinate there: they write whole sentences over nothing (Koenecke
@@ -48,12 +46,7 @@ impl Hallucination {
     }
 }
 
-impl AddAssign for Hallucination {
-    fn add_assign(&mut self, other: Self) {
-        self.words += other.words;
-        self.seconds += other.seconds;
-    }
-}
+sums!(Hallucination { words, seconds });
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,35 @@
 //! assert_eq!((score.value(), metric.direction()), (words.rate(), Direction::Lower));
 //! ```
 
+/// Sums of a metric: those of its fields, or with its name alone those that follow from its own `AddAssign`.
+macro_rules! sums {
+    ($metric:ident { $($field:ident),+ }) => {
+        impl std::ops::AddAssign for $metric {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)+
+            }
+        }
+
+        sums!($metric);
+    };
+    ($metric:ident) => {
+        impl std::ops::Add for $metric {
+            type Output = Self;
+
+            fn add(mut self, other: Self) -> Self {
+                self += other;
+                self
+            }
+        }
+
+        impl std::iter::Sum for $metric {
+            fn sum<I: Iterator<Item = Self>>(metrics: I) -> Self {
+                metrics.fold(Self::default(), |sum, metric| sum + metric)
+            }
+        }
+    };
+}
+
 mod bleu;
 mod classification;
 mod difference;
@@ -38,9 +67,6 @@ mod rouge;
 mod score;
 mod tokens;
 
-use std::iter::Sum;
-use std::ops::Add;
-
 pub use bleu::{Bleu, bleu};
 pub use classification::ConfusionMatrix;
 pub use difference::{Difference, paired_bootstrap};
@@ -53,25 +79,3 @@ pub use question_answering::{AnswerScore, squad_v1, squad_v2};
 pub use registry::direction_of;
 pub use rouge::{Rouge, rouge};
 pub use score::Score;
-
-/// The sums that follow from `AddAssign` and `Default`.
-macro_rules! sums {
-    ($($metric:ty),*) => {$(
-        impl Add for $metric {
-            type Output = Self;
-
-            fn add(mut self, other: Self) -> Self {
-                self += other;
-                self
-            }
-        }
-
-        impl Sum for $metric {
-            fn sum<I: Iterator<Item = Self>>(metrics: I) -> Self {
-                metrics.fold(Self::default(), Add::add)
-            }
-        }
-    )*};
-}
-
-sums!(AnswerScore, Bleu, EntityCounts, Rouge);

@@ -1,6 +1,5 @@
 //! Exact match and F1 of short answers, as SQuAD scores them.
 
-use std::ops::AddAssign;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
@@ -63,13 +62,7 @@ impl AnswerScore {
     }
 }
 
-impl AddAssign for AnswerScore {
-    fn add_assign(&mut self, other: Self) {
-        self.exact += other.exact;
-        self.f1_sum += other.f1_sum;
-        self.questions += other.questions;
-    }
-}
+sums!(AnswerScore { exact, f1_sum, questions });
 
 /// Score of one question over normalised texts; `f1_of_nothing` is the F1 of two empty ones.
 fn best(golds: &[String], prediction: &str, f1_of_nothing: f64) -> AnswerScore {

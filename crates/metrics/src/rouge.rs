@@ -1,7 +1,5 @@
 //! ROUGE-1, ROUGE-2 and ROUGE-L.
 
-use std::ops::AddAssign;
-
 use crate::Score;
 use crate::porter::stem;
 use crate::tokens::{ngrams, shared};
@@ -75,19 +73,7 @@ impl Rouge {
     }
 }
 
-impl AddAssign for Rouge {
-    fn add_assign(&mut self, other: Self) {
-        let add = |sum: &mut Score, score: Score| {
-            sum.precision += score.precision;
-            sum.recall += score.recall;
-            sum.f1 += score.f1;
-        };
-        add(&mut self.unigrams, other.unigrams);
-        add(&mut self.bigrams, other.bigrams);
-        add(&mut self.subsequence, other.subsequence);
-        self.texts += other.texts;
-    }
-}
+sums!(Rouge { unigrams, bigrams, subsequence, texts });
 
 fn tokenize(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();

@@ -27,6 +27,9 @@ impl Score {
     }
 }
 
+// Sums, of which `Rouge` takes the mean.
+sums!(Score { precision, recall, f1 });
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
