@@ -399,16 +399,9 @@ pub(crate) fn published(index: usize) -> Footprint {
             ..WhisperConfig::new(d_model, 4 * d_model, heads, [encoder_layers, decoder_layers])
         })
     };
-    let text = |hidden_size: usize, num_hidden_layers, num_attention_heads, vocab_size| {
-        let config = TextEncoderConfig {
-            hidden_size,
-            num_hidden_layers,
-            num_attention_heads,
-            intermediate_size: 4 * hidden_size,
-            vocab_size,
-            ..Default::default()
-        };
-        Footprint::text(&config, TEXT_TOKENS)
+    let text = |hidden_size: usize, layers, heads, vocab_size| {
+        let stock = TextEncoderConfig::new(hidden_size, 4 * hidden_size, heads, layers);
+        Footprint::text(&TextEncoderConfig { vocab_size, ..stock }, TEXT_TOKENS)
     };
     match index {
         0 => whisper(384, 4, 4, 80, 51865),

@@ -155,17 +155,13 @@ mod tests {
     fn text_encoder(model_type: TextModelType, device: &Device) -> TextEncoder {
         let config = TextEncoderConfig {
             model_type,
-            hidden_size: D_MODEL,
-            num_hidden_layers: BLOCKS,
-            num_attention_heads: 2,
-            intermediate_size: 24,
             vocab_size: 20,
             max_position_embeddings: 12,
             pad_token_id: 1,
             initializer_range: 0.5,
             hidden_dropout_prob: DROPOUT,
             attention_probs_dropout_prob: DROPOUT,
-            ..Default::default()
+            ..TextEncoderConfig::new(D_MODEL, 24, 2, BLOCKS)
         };
         undertone_ops::seed(1);
         config.init(device)

@@ -101,16 +101,8 @@ mod tests {
     #[test]
     fn options_count_as_they_are() {
         let (d, ffn, v, e, kernel, frames, tokens) = (16, 40, 60, 4, 5, 20, 7);
-        let stock = WhisperConfig {
-            d_model: d,
-            encoder_layers: 3,
-            decoder_layers: 2,
-            encoder_ffn_dim: ffn,
-            encoder_attention_heads: 4,
-            decoder_attention_heads: 2,
-            vocab_size: v,
-            ..Default::default()
-        };
+        let stock =
+            WhisperConfig { vocab_size: v, decoder_attention_heads: 2, ..WhisperConfig::new(d, ffn, 4, [3, 2]) };
         let compact = WhisperConfig {
             encoder_block: EncoderBlock::Conformer,
             conv_kernel_size: Some(kernel),
@@ -133,14 +125,7 @@ mod tests {
     #[test]
     fn a_text_encoders_are_those_of_its_dimensions() {
         let (d, ffn, tokens) = (16, 40, 7);
-        let config = TextEncoderConfig {
-            hidden_size: d,
-            num_hidden_layers: 3,
-            num_attention_heads: 2,
-            intermediate_size: ffn,
-            vocab_size: 50,
-            ..Default::default()
-        };
+        let config = TextEncoderConfig { vocab_size: 50, ..TextEncoderConfig::new(d, ffn, 2, 3) };
         let expected = 3 * (2 * tokens * (4 * d * d + 2 * d * ffn) + 4 * tokens * tokens * d);
         assert_eq!(config.init(&Device::default()).forward_flops(tokens), expected as f64);
     }

@@ -134,15 +134,8 @@ mod tests {
         assert_eq!(types["Whisper.decoder.embed_tokens.weight"], DType::F16);
         assert_eq!(types["Whisper.encoder.embed_positions.weight"], DType::F32);
         assert_eq!(types["Whisper.encoder.conv1.weight"], DType::F32);
-        let text = TextEncoderConfig {
-            hidden_size: 16,
-            num_hidden_layers: 1,
-            num_attention_heads: 2,
-            intermediate_size: 32,
-            vocab_size: 20,
-            max_position_embeddings: 8,
-            ..Default::default()
-        };
+        let text =
+            TextEncoderConfig { vocab_size: 20, max_position_embeddings: 8, ..TextEncoderConfig::new(16, 32, 2, 1) };
         let text = BoxedBackbone::new("Text", text.init(&device));
         assert_eq!(hold_frozen(text, FrozenDtype::Bf16, |_| true).1, 6 + 1);
     }

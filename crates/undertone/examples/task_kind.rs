@@ -143,14 +143,7 @@ fn tiny_bert() -> PretrainedText {
         "model": {"type": "WordLevel", "unk_token": "[UNK]", "vocab": vocabulary},
     });
     let tokenizer = TextTokenizer::from_bytes(tokenizer.to_string().into_bytes(), &[]).expect("a tokenizer");
-    let config = TextEncoderConfig {
-        hidden_size: 16,
-        num_hidden_layers: 2,
-        num_attention_heads: 2,
-        intermediate_size: 32,
-        max_position_embeddings: 16,
-        ..Default::default()
-    };
+    let config = TextEncoderConfig { max_position_embeddings: 16, ..TextEncoderConfig::new(16, 32, 2, 2) };
     undertone::ops::seed(1);
     PretrainedText::init(config, tokenizer, &Device::default()).expect("a model")
 }

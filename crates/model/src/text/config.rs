@@ -125,6 +125,18 @@ impl Default for TextEncoderConfig {
 }
 
 impl TextEncoderConfig {
+    /// Dimensions of an encoder of this width, with feed-forward layers of width `intermediate_size`, attentions with so
+    /// many heads, and `layers` blocks; everything else is as in BERT base.
+    pub fn new(hidden_size: usize, intermediate_size: usize, heads: usize, layers: usize) -> Self {
+        Self {
+            hidden_size,
+            intermediate_size,
+            num_attention_heads: heads,
+            num_hidden_layers: layers,
+            ..Default::default()
+        }
+    }
+
     /// Checks that the dimensions fit together.
     ///
     /// # Errors
@@ -363,15 +375,8 @@ mod tests {
 
     #[test]
     fn the_tensors_asked_for_are_those_of_the_network() {
-        let config = TextEncoderConfig {
-            hidden_size: 6,
-            num_hidden_layers: 2,
-            num_attention_heads: 2,
-            intermediate_size: 10,
-            vocab_size: 30,
-            max_position_embeddings: 9,
-            ..Default::default()
-        };
+        let config =
+            TextEncoderConfig { vocab_size: 30, max_position_embeddings: 9, ..TextEncoderConfig::new(6, 10, 2, 2) };
         let asked: BTreeMap<String, Vec<usize>> =
             config.tensors().map(|tensor| (tensor.path.clone(), tensor.shape())).collect();
         let infos = undertone_store::parameter_infos(&config.init(&Default::default()));

@@ -377,15 +377,11 @@ mod tests {
     fn config(model_type: TextModelType) -> TextEncoderConfig {
         TextEncoderConfig {
             model_type,
-            hidden_size: 16,
-            num_hidden_layers: 2,
-            num_attention_heads: 2,
-            intermediate_size: 24,
             vocab_size: 30,
             max_position_embeddings: 12,
             pad_token_id: 1,
             initializer_range: 0.5,
-            ..Default::default()
+            ..TextEncoderConfig::new(16, 24, 2, 2)
         }
     }
 

@@ -197,14 +197,7 @@ mod tests {
     use super::*;
 
     fn sized(layers: usize, heads: usize, vocab_size: usize) -> WhisperConfig {
-        let (d_model, decoder_layers) = (64 * heads, layers);
-        WhisperConfig {
-            d_model,
-            decoder_layers,
-            decoder_attention_heads: heads,
-            vocab_size,
-            ..WhisperConfig::default()
-        }
+        WhisperConfig { vocab_size, ..WhisperConfig::new(64 * heads, 256 * heads, heads, [layers, layers]) }
     }
 
     #[test]

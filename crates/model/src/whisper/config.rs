@@ -289,8 +289,7 @@ mod tests {
     #[test]
     fn hf_configs_round_trip_and_keep_unknown_keys() {
         let mut json: Map<String, Value> = serde_json::from_str(r#"{"torch_dtype": "float16"}"#).expect("an object");
-        let config =
-            WhisperConfig { d_model: 64, encoder_attention_heads: 4, decoder_attention_heads: 4, ..Default::default() };
+        let config = WhisperConfig::new(64, 256, 4, [2, 1]);
         config.write_hf(&mut json);
         assert_eq!(json["torch_dtype"], "float16");
         assert_eq!(WhisperConfig::from_hf(&json), Ok(config));

@@ -355,14 +355,10 @@ mod tests {
     fn decoder(device: &Device) -> WhisperDecoder {
         undertone_ops::seed(5);
         let config = WhisperConfig {
-            d_model: 24,
-            decoder_layers: 2,
-            decoder_attention_heads: 3,
-            decoder_ffn_dim: 32,
             vocab_size: 20,
             max_target_positions: 64,
             init_std: 0.4,
-            ..Default::default()
+            ..WhisperConfig::new(24, 32, 3, [0, 2])
         };
         WhisperDecoder::init(&config, device)
     }

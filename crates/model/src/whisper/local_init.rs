@@ -116,15 +116,12 @@ mod tests {
     #[test]
     fn heads_look_at_their_offsets() {
         let config = WhisperConfig {
-            d_model: 128,
-            encoder_attention_heads: 4,
-            decoder_attention_heads: 4,
             vocab_size: 60,
             max_source_positions: 200,
             decoder_start_token_id: 1,
             eos_token_id: 2,
             pad_token_id: 2,
-            ..Default::default()
+            ..WhisperConfig::new(128, 1536, 4, [4, 4])
         };
         let device = Device::default();
         undertone_ops::seed(3);

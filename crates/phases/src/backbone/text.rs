@@ -46,11 +46,7 @@ pub(super) fn dimensions(network: &dyn Backbone, positions: usize) -> TextEncode
     let [vocab_size, hidden_size] = network.token_embedding().weight.dims();
     TextEncoderConfig {
         vocab_size,
-        hidden_size,
-        num_hidden_layers: network.block_count(),
-        num_attention_heads: hidden_size.div_ceil(64),
-        intermediate_size: 4 * hidden_size,
         max_position_embeddings: positions,
-        ..Default::default()
+        ..TextEncoderConfig::new(hidden_size, 4 * hidden_size, hidden_size.div_ceil(64), network.block_count())
     }
 }

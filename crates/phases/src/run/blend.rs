@@ -89,15 +89,7 @@ mod tests {
     use undertone_model::whisper::WhisperConfig;
 
     fn network(d_model: usize) -> Whisper {
-        let config = WhisperConfig {
-            d_model,
-            encoder_layers: 1,
-            decoder_layers: 1,
-            encoder_attention_heads: 2,
-            decoder_attention_heads: 2,
-            ..WhisperConfig::default()
-        };
-        config.init(&Device::default())
+        WhisperConfig::new(d_model, 64, 2, [1, 1]).init(&Device::default())
     }
 
     #[test]

@@ -428,15 +428,8 @@ mod tests {
     #[test]
     fn parameters_have_the_paths_that_checkpoints_know() {
         let device = Device::default();
-        let config = TextEncoderConfig {
-            vocab_size: 20,
-            hidden_size: 8,
-            num_hidden_layers: 1,
-            num_attention_heads: 2,
-            intermediate_size: 16,
-            max_position_embeddings: 16,
-            ..Default::default()
-        };
+        let config =
+            TextEncoderConfig { vocab_size: 20, max_position_embeddings: 16, ..TextEncoderConfig::new(8, 16, 2, 1) };
         let heads = [
             json!({"type": "classify", "labels": ["a", "b"]}),
             json!({"type": "span"}),

@@ -132,12 +132,8 @@ impl Bench<'_> {
         let tokenizer = TextTokenizer::from_bytes(TOKENIZER.to_vec(), &[]).map_err(|e| failed(&e))?;
         let config = TextEncoderConfig {
             model_type: TextModelType::Roberta,
-            hidden_size: width,
-            num_hidden_layers: blocks,
-            num_attention_heads: heads,
-            intermediate_size: 4 * width,
             max_position_embeddings: 514,
-            ..Default::default()
+            ..TextEncoderConfig::new(width, 4 * width, heads, blocks)
         };
         let cpu = DeviceSpec::Cpu.resolve().map_err(|e| failed(&e))?;
         let folder = self.work.path().join(name);

@@ -11,14 +11,10 @@ const STATES: usize = 6;
 fn decoder(device: &Device) -> WhisperDecoder {
     undertone_ops::seed(11);
     let config = WhisperConfig {
-        d_model: 16,
-        decoder_layers: 2,
-        decoder_attention_heads: 2,
-        decoder_ffn_dim: 32,
         vocab_size: VOCAB,
         max_target_positions: 12,
         init_std: 0.6,
-        ..Default::default()
+        ..WhisperConfig::new(16, 32, 2, [0, 2])
     };
     WhisperDecoder::init(&config, device)
 }
