@@ -118,9 +118,9 @@ impl<F: FnMut(AnyFloat) -> AnyFloat> ModuleMapper for Replace<F> {
 mod tests {
     use super::*;
     use crate::adaptable::{Adaptable, adapt};
-    use crate::adapters::lora::{LoraBank, LoraConfig};
+    use crate::adapters::lora::LoraConfig;
     use crate::layers::Embedding;
-    use crate::testing::values;
+    use crate::testing::{randomize_lora, values};
     use crate::text::{TextEncoder, TextEncoderConfig, TextModelType};
     use crate::text_decoder::TextDecoderConfig;
     use crate::whisper::{Whisper, WhisperConfig, WhisperDecoder};
@@ -178,14 +178,8 @@ mod tests {
         };
         let mut model = model.no_grad();
         adapt(&mut model, &[lora(2, 0.3), lora(3, 0.0)], 1, device).expect("adapted");
-        for (_, linear) in model.linears() {
-            // Not zero, or gradients would be zero too.
-            let Some(bank) = linear.adapters.as_mut().and_then(|bank| bank.downcast_mut::<LoraBank>()) else {
-                continue;
-            };
-            let shape = bank.lora_b.dims();
-            bank.lora_b = Param::from_tensor(normal(shape, device));
-        }
+        // Not zero, or gradients would be zero too.
+        model.linears().into_iter().for_each(|(_, linear)| randomize_lora(linear, 0.5, device));
         model
     }
 

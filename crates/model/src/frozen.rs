@@ -78,8 +78,8 @@ mod tests {
     use super::*;
     use crate::adaptable::{adapt, merge_and_unload};
     use crate::adapters::Gates;
-    use crate::adapters::lora::{LoraBank, LoraConfig};
-    use crate::testing::values;
+    use crate::adapters::lora::LoraConfig;
+    use crate::testing::{randomize_lora, values};
     use crate::text::TextEncoderConfig;
     use crate::whisper::{GenerateOptions, WhisperConfig};
     use burn::module::Module;
@@ -177,10 +177,7 @@ mod tests {
         let found = [&mut held, &mut rounded].map(|backbone| {
             undertone_ops::seed(7);
             adapt(&mut **backbone, std::slice::from_ref(&lora), 0, &device).expect("adapted");
-            for (_, linear) in backbone.linears() {
-                let bank = linear.adapters.as_mut().and_then(|bank| bank.downcast_mut::<LoraBank>()).expect("a bank");
-                bank.lora_b = Param::from_tensor(undertone_ops::normal([bank.lora_b.dims()[0], 2], 1.0, &device));
-            }
+            backbone.linears().into_iter().for_each(|(_, linear)| randomize_lora(linear, 1.0, &device));
             let network = backbone.downcast_ref::<Whisper>().expect("a Whisper");
             let gates = Gates::One(0);
             let states = network.encoder.layer_norm.forward(network.encoder.blocks(

@@ -26,19 +26,26 @@ pub(crate) fn bundled(change: impl FnOnce(&mut PretrainedWhisper)) -> Transcribe
     Transcriber::new(whisper, &Device::flex(), TranscribeOptions::default()).expect("a transcriber")
 }
 
+/// Morse audio of a text in even time, at a speed in words per minute.
+fn even_morse(text: &str, wpm: f32) -> CwConfig {
+    CwConfig {
+        text: CwText { fixed: vec![text.into()], ..CwText::default() },
+        wpm: [wpm; 2],
+        farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
+        hand: CwHand { probability: 0.0, ..CwHand::default() },
+        noise_only: 0.0,
+        ..CwConfig::default()
+    }
+}
+
 /// Returns Morse audio with a speed in words per minute and a signal-to-noise ratio in decibels.
 pub(crate) fn sent(text: &str, wpm: f32, snr_db: f32, seed: u64) -> Vec<f32> {
     let config = CwConfig {
-        text: CwText { fixed: vec![text.into()], ..CwText::default() },
-        wpm: [wpm; 2],
         snr_db: [snr_db; 2],
         pitch_hz: [500.0, 800.0],
-        farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
-        hand: CwHand { probability: 0.0, ..CwHand::default() },
         duration_s: [1.0, 120.0],
         clean: 0.0,
-        noise_only: 0.0,
-        ..CwConfig::default()
+        ..even_morse(text, wpm)
     };
     CwSynth::new(config, seed).expect("a synthesiser").sample(0).audio
 }
@@ -287,17 +294,7 @@ fn a_window_that_the_model_doubts_is_left_out() {
 fn a_station_is_read_beside_another_one() {
     let transcriber = bundled(|_| {});
     let station = |pitch: f32, text: &str| {
-        let config = CwConfig {
-            text: CwText { fixed: vec![text.into()], ..CwText::default() },
-            pitch_hz: [pitch; 2],
-            wpm: [22.0; 2],
-            farnsworth: CwFarnsworth { probability: 0.0, ..CwFarnsworth::default() },
-            hand: CwHand { probability: 0.0, ..CwHand::default() },
-            duration_s: [1.0, 7.9],
-            clean: 1.0,
-            noise_only: 0.0,
-            ..CwConfig::default()
-        };
+        let config = CwConfig { pitch_hz: [pitch; 2], duration_s: [1.0, 7.9], clean: 1.0, ..even_morse(text, 22.0) };
         CwSynth::new(config, 3).expect("a synthesiser").sample(0)
     };
     let (clip, other) = (station(600.0, "THE WIND WAS"), station(800.0, "MY DOG IS OLD"));

@@ -27,8 +27,18 @@ fn every_batch_is_the_largest_that_fits_its_card() {
 }
 
 fn resolved(card: &str, hub: &str, trained: &TrainedPart, tokens: Option<usize>, rate_rule: Option<&str>) -> Preset {
+    resolved_frozen(card, hub, trained, FrozenDtype::F32, tokens, rate_rule)
+}
+
+fn resolved_frozen(
+    card: &str,
+    hub: &str,
+    trained: &TrainedPart,
+    frozen: FrozenDtype,
+    tokens: Option<usize>,
+    rate_rule: Option<&str>,
+) -> Preset {
     let reads_text = !hub.contains("whisper");
-    let frozen = FrozenDtype::F32;
     let model = PresetModel {
         name: hub,
         reads_text,
@@ -61,29 +71,8 @@ fn adapters_are_not_sized_as_full_fine_tuning() {
 #[test]
 fn what_is_frozen_is_sized_as_it_is_held() {
     let adapters = crate::trained::tests::adapters(16, &["q_proj"]);
-    let hub = "openai/whisper-large-v3-turbo";
-    let model = |frozen| PresetModel {
-        name: hub,
-        reads_text: false,
-        folder: None,
-        hub: Some(hub),
-        config: None,
-        trained: &adapters,
-        frozen,
-        tokens: None,
-        optimizer_state: 8,
-    };
-    let context = PresetContext {
-        device: DeviceSpec::Cpu,
-        compute: None,
-        given: None,
-        effective: 16,
-        rate_rule: None,
-        workers: 1,
-    };
     let [full, half] = [FrozenDtype::F32, FrozenDtype::Bf16].map(|frozen| {
-        let card: DevicePreset = "rtx-5060".parse().expect("a card");
-        let preset = card.resolve(&model(frozen), &context).expect("a preset");
+        let preset = resolved_frozen("rtx-5060", "openai/whisper-large-v3-turbo", &adapters, frozen, None, None);
         (preset.settings.and_then(|settings| settings.split).expect("a split").batch_size, preset.reason)
     });
     assert!(half.0 > full.0, "{half:?} and {full:?}");

@@ -135,7 +135,8 @@ impl ModuleDisplay for Linear {}
 mod tests {
     use super::*;
     use crate::adapters::AdapterConfig;
-    use crate::adapters::lora::{LoraBank, LoraConfig};
+    use crate::adapters::lora::LoraConfig;
+    use crate::testing::randomize_lora;
     use burn::tensor::Tolerance;
     use undertone_store::parameter_infos;
 
@@ -143,10 +144,8 @@ mod tests {
         undertone_ops::seed(2);
         let mut linear = Linear::init(4, 6, true, 1.0, device);
         let config = AdapterConfig::from(LoraConfig { r: 2, ..Default::default() });
-        let mut bank = config.boxed_bank(4, 6, &[(1, &config)], 2, device);
-        let lora = bank.downcast_mut::<LoraBank>().expect("a bank of LoRA");
-        lora.lora_b = Param::from_tensor(undertone_ops::normal([6, 2], 1.0, device));
-        linear.adapters = Some(bank);
+        linear.adapters = Some(config.boxed_bank(4, 6, &[(1, &config)], 2, device));
+        randomize_lora(&mut linear, 1.0, device);
         linear
     }
 

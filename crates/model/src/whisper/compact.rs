@@ -107,8 +107,7 @@ mod tests {
     use serde_json::{Map, Value};
 
     fn small(change: impl FnOnce(&mut WhisperConfig)) -> WhisperConfig {
-        let mut config = WhisperConfig { d_model: 24, ..Default::default() };
-        (config.encoder_attention_heads, config.decoder_attention_heads) = (4, 4);
+        let mut config = WhisperConfig::new(24, 1536, 4, [4, 4]);
         change(&mut config);
         config
     }
@@ -176,12 +175,24 @@ mod tests {
 
     #[test]
     fn tensors_are_those_of_the_network() {
-        let config = WhisperConfig { vocab_size: 30, encoder_layers: 2, decoder_layers: 1, ..compact() };
-        let mut asked: Vec<_> = config.tensors().map(|tensor| (tensor.path.clone(), tensor.shape())).collect();
-        let infos = undertone_store::parameter_infos(&config.init(&Default::default()));
-        let mut found: Vec<_> = infos.into_iter().map(|p| (p.name, p.shape)).collect();
-        asked.sort();
-        found.sort();
-        assert_eq!(asked, found);
+        let stock = WhisperConfig {
+            decoder_ffn_dim: 20,
+            num_mel_bins: 5,
+            vocab_size: 30,
+            max_source_positions: 7,
+            max_target_positions: 9,
+            ..WhisperConfig::new(8, 12, 2, [2, 1])
+        };
+        let compact = WhisperConfig { vocab_size: 30, encoder_layers: 2, decoder_layers: 1, ..compact() };
+        for config in [stock, compact] {
+            let mut asked: Vec<_> = config.tensors().map(|tensor| (tensor.path.clone(), tensor.shape())).collect();
+            let infos = undertone_store::parameter_infos(&config.init(&Default::default()));
+            let mut found: Vec<_> = infos.into_iter().map(|p| (p.name, p.shape)).collect();
+            asked.sort();
+            found.sort();
+            assert_eq!(asked, found);
+            let count: u128 = asked.iter().map(|(_, shape)| shape.iter().product::<usize>() as u128).sum();
+            assert_eq!(config.parameters(), count);
+        }
     }
 }

@@ -102,9 +102,8 @@ mod tests {
     use super::*;
     use crate::adaptable::{adapt, merge};
     use crate::adapters::Gates;
-    use crate::adapters::lora::{LoraBank, LoraConfig};
-    use crate::testing::values;
-    use burn::module::Param;
+    use crate::adapters::lora::LoraConfig;
+    use crate::testing::{randomize_lora, values};
     use undertone_store::parameter_infos;
 
     fn whisper(device: &Device) -> (Whisper, WhisperConfig) {
@@ -137,10 +136,7 @@ mod tests {
         undertone_ops::seed(3);
         let (mut model, config) = whisper(&device);
         adapt(&mut model, &[everywhere(), everywhere()], 0, &device).expect("adapted");
-        for (_, linear) in model.linears() {
-            let bank = linear.adapters.as_mut().and_then(|bank| bank.downcast_mut::<LoraBank>()).expect("a bank");
-            bank.lora_b = Param::from_tensor(undertone_ops::normal([bank.lora_b.dims()[0], 4], 1.0, &device));
-        }
+        model.linears().into_iter().for_each(|(_, linear)| randomize_lora(linear, 1.0, &device));
         let mel = undertone_ops::normal([1, config.num_mel_bins, 8], 1.0, &device);
         let ids = Tensor::<2, Int>::from_ints([[1, 2]], &device);
         let (frozen, expected) = (model.forward(mel.clone(), ids.clone()), gated(&model, 1, mel.clone(), ids.clone()));
