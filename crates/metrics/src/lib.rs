@@ -20,7 +20,7 @@
 //! let metric = registry::lookup("wer").expect("a metric of texts");
 //! let mut score = metric.start();
 //! pairs.iter().for_each(|(reference, hypothesis)| score.add(reference, hypothesis));
-//! assert_eq!((score.value(), metric.direction()), (words.rate(), Direction::Lower));
+//! assert_eq!((score.value(), metric.direction), (words.rate(), Direction::Lower));
 //! ```
 
 /// Sums of a metric: those of its fields, or with its name alone those that follow from its own `AddAssign`.

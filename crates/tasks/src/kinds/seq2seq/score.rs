@@ -44,11 +44,11 @@ pub(super) const METRICS: [KindMetric; 7] = [
 pub(super) fn registered() -> Vec<KindMetric> {
     let own = |name: &str| METRICS.iter().any(|metric| metric.name == name);
     let others = registry::names().into_iter().filter(|name| !own(name)).filter_map(registry::lookup);
-    others.map(|metric| KindMetric { name: metric.name(), direction: metric.direction() }).collect()
+    others.map(|metric| KindMetric { name: metric.name, direction: metric.direction }).collect()
 }
 
 /// Scores of the text metrics.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct WrittenScore {
     texts: SampleScores<TextCounts>,
     /// Whether ROUGE and BLEU are requested.
