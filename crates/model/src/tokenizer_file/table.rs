@@ -1,6 +1,8 @@
 //! Tables of characters (`precompiled_charsmap`) in SentencePiece's format: the size of a tree in bytes (32 bits,
 //! little-endian), the tree (units of 32 bits), and zero-terminated texts, to which leaves of the tree refer.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD_NO_PAD;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -37,7 +39,9 @@ struct Table {
 
 impl Table {
     fn read(step: &Value) -> Option<Self> {
-        let bytes = base64(step["precompiled_charsmap"].as_str()?)?;
+        // The library reads texts with and without padding.
+        let text = step["precompiled_charsmap"].as_str()?.trim_end_matches('=');
+        let bytes = BASE64_STANDARD_NO_PAD.decode(text).ok()?;
         let (length, rest) = bytes.split_first_chunk()?;
         let (tree, texts) = rest.split_at_checked(u32::from_le_bytes(*length) as usize / 4 * 4)?;
         let tree = tree.as_chunks().0.iter().map(|unit| Unit(u32::from_le_bytes(*unit))).collect();
@@ -89,28 +93,4 @@ impl Unit {
     fn offset(&self) -> usize {
         (self.0 as usize >> 10) << ((self.0 & 1 << 9) >> 6)
     }
-}
-
-/// Decodes base64 (RFC 4648).
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let text = text.trim_end_matches('=').as_bytes();
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    for four in text.chunks(4) {
-        let mut bits = 0;
-        for character in four {
-            let digit = match character {
-                b'A'..=b'Z' => character - b'A',
-                b'a'..=b'z' => character - b'a' + 26,
-                b'0'..=b'9' => character - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(digit);
-        }
-        let count = four.len() * 6 / 8;
-        bits <<= 24 - four.len() * 6;
-        bytes.extend(&bits.to_be_bytes()[1..=count]);
-    }
-    Some(bytes)
 }

@@ -1,4 +1,6 @@
 use super::*;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use tokenizers::{NormalizedString, Normalizer};
 
@@ -199,18 +201,7 @@ fn table_of(length: u32, units: &[(usize, u32)], texts: &[u8]) -> Value {
     let mut tree = [0_u32; 256];
     units.iter().for_each(|(at, unit)| tree[*at] = *unit);
     let bytes = [&length.to_le_bytes()[..], &tree.map(u32::to_le_bytes).concat(), texts].concat();
-    json!({"type": "Precompiled", "precompiled_charsmap": encoded(&bytes)})
-}
-
-fn encoded(bytes: &[u8]) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let four = |three: &[u8]| {
-        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (24 - 8 * three.len());
-        let digit =
-            |at: usize| if at <= three.len() { DIGITS[(bits >> (18 - 6 * at) & 63) as usize] as char } else { '=' };
-        (0..4).map(digit).collect::<String>()
-    };
-    bytes.chunks(3).map(four).collect()
+    json!({"type": "Precompiled", "precompiled_charsmap": BASE64_STANDARD.encode(bytes)})
 }
 
 /// `a` leads to node 1, whose leaf refers to the text from `text` on.
