@@ -24,15 +24,16 @@ pub fn hold_frozen(
     hold(backbone, |own, matrix| if is_frozen(own) { matrix.cast(dtype.dtype()) } else { matrix })
 }
 
-/// Holds the matrices of a model that is not trained in half precision, each one whose numbers all are ones of f16 or bf16:
-/// the model computes the same, from half the memory. OpenAI trained Whisper in f16, so this is so for its models, also in files
-/// that hold them in f32. Returns the backbone and the number of matrices that are held so.
-pub fn hold_exactly(backbone: BoxedBackbone) -> (BoxedBackbone, usize) {
+/// Holds the matrices whose numbers all are ones of f16 or bf16 in half precision. Returns the backbone and the number of matrices
+/// that are held so.
+fn hold_exactly(backbone: BoxedBackbone) -> (BoxedBackbone, usize) {
     hold(backbone, |_, matrix| exactly_halved(matrix))
 }
 
-/// As [`hold_exactly`], of a Whisper with its files, on processors that are not slower so. Reading the matrices is a large part of a
-/// CPU's work while a decoder writes a token.
+/// Holds the matrices of a Whisper that is not trained in half precision, each one whose numbers all are ones of f16 or bf16:
+/// the model computes the same, from half the memory. OpenAI trained Whisper in f16, so this is so for its models, also in files
+/// that hold them in f32. On processors that are slower so it does nothing. Reading the matrices is a large part of a CPU's work
+/// while a decoder writes a token.
 pub fn hold_whisper_exactly(mut whisper: PretrainedWhisper) -> PretrainedWhisper {
     if !prefers_half() {
         return whisper;

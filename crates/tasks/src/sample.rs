@@ -53,16 +53,11 @@ pub struct ForeignSample;
 /// Requirements on a target's type.
 trait TargetValue: Any + Debug + Send + Sync {
     fn is_equal(&self, other: &dyn Any) -> bool;
-    fn as_any(&self) -> &dyn Any;
 }
 
 impl<T: PartialEq + Debug + Send + Sync + 'static> TargetValue for T {
     fn is_equal(&self, other: &dyn Any) -> bool {
         other.downcast_ref::<T>() == Some(self)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -88,7 +83,7 @@ impl Target {
     /// # Errors
     /// When the value is of another type: the sample belongs to another kind of task.
     pub fn get<T: 'static>(&self) -> Result<&T, ForeignSample> {
-        (*self.value).as_any().downcast_ref().ok_or(ForeignSample)
+        (&*self.value as &dyn Any).downcast_ref().ok_or(ForeignSample)
     }
 
     /// Number of decisions: the divisor of its loss.
@@ -104,8 +99,7 @@ impl Target {
 
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
-        (self.decisions, self.written) == (other.decisions, other.written)
-            && (*self.value).is_equal((*other.value).as_any())
+        (self.decisions, self.written) == (other.decisions, other.written) && (*self.value).is_equal(&*other.value)
     }
 }
 

@@ -88,19 +88,8 @@ impl WhisperEncoder {
     /// # Panics
     /// If there are more frames than `2 · max_source_positions`.
     pub fn forward(&self, mel: Tensor<3>) -> Tensor<3> {
-        self.forward_tapped(mel, 0, 0).states
-    }
-
-    /// As [`forward`](Self::forward), with positions counted from `start`. Also returns the stream after `tap` blocks,
-    /// or after the last block if there are fewer.
-    ///
-    /// # Panics
-    /// If `start` plus the number of positions exceeds `max_source_positions`.
-    pub fn forward_tapped(&self, mel: Tensor<3>, start: usize, tap: usize) -> TappedStates {
-        let tap = tap.min(self.layers.len());
-        let tapped = self.blocks(self.front_end(mel, start), 0..tap, None);
-        let x = self.blocks(tapped.clone(), tap..self.layers.len(), None);
-        TappedStates { tapped, states: self.layer_norm.forward(x) }
+        let x = self.blocks(self.front_end(mel, 0), 0..self.layers.len(), None);
+        self.layer_norm.forward(x)
     }
 
     /// Returns the residual stream before the first block: convolutions, plus positions counted from `start` unless they are
@@ -136,15 +125,6 @@ impl WhisperEncoder {
             layer.forward(x, beside.rotary.as_ref(), beside.gates.as_ref())
         })
     }
-}
-
-/// Output of the encoder, and the stream at the tap.
-#[derive(Clone, Debug)]
-pub struct TappedStates {
-    /// Residual stream after the tapped block, `[batch, time, d_model]`; tap 0 is the front end with its positions.
-    pub tapped: Tensor<3>,
-    /// Normalised output, `[batch, time, d_model]`.
-    pub states: Tensor<3>,
 }
 
 impl EncoderLayer {

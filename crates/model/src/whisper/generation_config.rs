@@ -133,30 +133,21 @@ impl GenerationConfig {
         }
         // It is in `max_length`, and would come before it.
         raw.remove("max_new_tokens");
-        if let Some(max_length) = self.max_length {
-            raw.insert("max_length".into(), max_length.into());
-        }
-        if let Some(language) = &self.language {
-            raw.insert("language".into(), format!("<|{language}|>").into());
-        }
-        if let Some(task) = &self.task {
-            raw.insert("task".into(), task.clone().into());
-        }
-        if let Some(num_beams) = self.num_beams {
-            raw.insert("num_beams".into(), num_beams.into());
-        }
-        if let Some(size) = self.no_repeat_ngram_size {
-            raw.insert("no_repeat_ngram_size".into(), size.into());
-        }
-        if let Some(penalty) = self.length_penalty {
-            raw.insert("length_penalty".into(), penalty.into());
-        }
         raw.remove(OLD_THRESHOLD);
-        if let Some(least) = self.min_mean_logprob {
-            raw.insert(MIN_MEAN_LOGPROB.into(), least.into());
-        }
-        if let Some(reader) = &self.reader {
-            raw.insert("reader".into(), reader.clone().into());
+        let given: [(&str, Option<Value>); 8] = [
+            ("max_length", self.max_length.map(Value::from)),
+            ("language", self.language.as_ref().map(|language| format!("<|{language}|>").into())),
+            ("task", self.task.clone().map(Value::from)),
+            ("num_beams", self.num_beams.map(Value::from)),
+            ("no_repeat_ngram_size", self.no_repeat_ngram_size.map(Value::from)),
+            ("length_penalty", self.length_penalty.map(Value::from)),
+            (MIN_MEAN_LOGPROB, self.min_mean_logprob.map(Value::from)),
+            ("reader", self.reader.clone().map(Value::from)),
+        ];
+        for (key, value) in given {
+            if let Some(value) = value {
+                raw.insert(key.into(), value);
+            }
         }
         raw
     }

@@ -29,7 +29,7 @@ pub use bundled::{BUNDLED, bundled};
 pub use config::WhisperConfig;
 pub use conformer::{ConvolutionModule, DepthwiseConv1d, FeedForward};
 pub use decoder::{DecoderCache, DecoderLayer, WhisperDecoder};
-pub use encoder::{EncoderLayer, TappedStates, WhisperEncoder};
+pub use encoder::{EncoderLayer, WhisperEncoder};
 pub use folder::PretrainedWhisper;
 pub use generate::{GenerateOptions, Generated, NoSpeech, TimestampRules};
 pub use generation_config::GenerationConfig;
