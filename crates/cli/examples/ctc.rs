@@ -15,6 +15,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Bool, Device, Tensor};
 use serde::Deserialize;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
 use undertone::cw::morse;
@@ -40,13 +41,15 @@ struct Config {
     heads: usize,
     blocks: usize,
     mel_bins: usize,
+    /// Stride of the first convolution; that of the second is 2.
+    stride: NonZeroUsize,
     /// Length of the window, in frames of 10 ms.
     max_frames: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { d_model: 64, heads: 4, blocks: 2, mel_bins: 80, max_frames: 1000 }
+        Self { d_model: 64, heads: 4, blocks: 2, mel_bins: 80, stride: NonZeroUsize::MIN, max_frames: 1000 }
     }
 }
 
@@ -56,8 +59,10 @@ fn load(folder: &Path, device: &Device) -> Result<SpeechBackbone, BoxError> {
     if config.d_model == 0 || config.heads == 0 || !config.d_model.is_multiple_of(config.heads) {
         return Err(format!("`d_model` is {}, which {} heads do not divide", config.d_model, config.heads).into());
     }
-    // A position for every two frames, and at most a character at each.
-    let tokenizer = Characters { characters: morse::alphabet().collect(), longest: config.max_frames / 2 };
+    let frames_per_position = 2 * config.stride.get();
+    // At most a character at each position.
+    let longest = config.max_frames / frames_per_position;
+    let tokenizer = Characters { characters: morse::alphabet().collect(), longest };
     let mut network = Encoder::new(&config, 1 + tokenizer.characters.len(), device);
     let weights = folder.join("model.safetensors");
     if weights.exists() {
@@ -65,7 +70,8 @@ fn load(folder: &Path, device: &Device) -> Result<SpeechBackbone, BoxError> {
         network = load_parameters(network, |name| weights.read(name))?;
     }
     let network = BoxedBackbone::new("Encoder", network);
-    Ok(SpeechBackbone::new(network, tokenizer, Ctc { blank: BLANK }, config.mel_bins, config.max_frames))
+    let speech = SpeechBackbone::new(network, tokenizer, Ctc { blank: BLANK }, config.mel_bins, config.max_frames);
+    Ok(SpeechBackbone { frames_per_position, ..speech })
 }
 
 /// Token of the blank; those of the characters follow.
@@ -126,7 +132,7 @@ impl Encoder {
         let (d, std) = (config.d_model, (config.d_model as f64).powf(-0.5));
         let conv = |d_in: usize, stride| Conv1d::init(d_in, d, stride, (3.0 * d_in as f64).powf(-0.5), device);
         Self {
-            conv1: conv(config.mel_bins, 1),
+            conv1: conv(config.mel_bins, config.stride.get()),
             conv2: conv(d, 2),
             blocks: (0..config.blocks).map(|_| Block::new(d, config.heads, device)).collect(),
             norm: LayerNorm::init(d, device),

@@ -3,17 +3,18 @@
 mod common;
 
 use common::{example, outcome, succeed};
+use serde_json::Value;
 use undertone_tests::{Outcome, Place};
 
 fn ctc(place: &Place, args: &[&str]) -> Outcome {
     succeed(place, "ctc", args)
 }
 
-/// A new model with a window of three seconds, whose `config.json` names its architecture.
+/// A new model with a window of three seconds and a position for every four frames, whose `config.json` names its architecture.
 fn place() -> Place {
     let place = Place::default();
     std::fs::create_dir(place.path("model")).expect("made");
-    let config = r#"{"model_type": "ctc", "d_model": 16, "heads": 2, "blocks": 2, "max_frames": 300}"#;
+    let config = r#"{"model_type": "ctc", "d_model": 16, "heads": 2, "blocks": 2, "stride": 2, "max_frames": 300}"#;
     place.write("model/config.json", config);
     place
 }
@@ -43,6 +44,13 @@ fn an_encoder_is_fine_tuned_by_ctc() {
     }
     let judged = ctc(&place, &["eval", "--run", "runs/whole"]);
     assert!(judged.stdout.contains("\"cer\"") && judged.stdout.contains("\"loss\""), "{judged:?}");
+    let metrics = std::fs::read_to_string(place.path("runs/whole/metrics.jsonl")).expect("metrics");
+    let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let losses: Vec<f64> =
+        lines.filter(|line| line["split"] == "valid").filter_map(|line| line["loss"].as_f64()).collect();
+    let saved = serde_json::from_str::<Value>(&judged.stdout).expect("JSON")["loss"].as_f64().expect("a loss");
+    let same = |loss: &f64| (loss - saved).abs() < 1e-5 * saved;
+    assert!(!same(&losses[0]) && losses[1..].iter().any(same), "the trained weights are saved: {saved} {losses:?}");
     undertone::data::audio::write_wav(&place.path("call.wav"), &vec![0.1; 64_000]).expect("written");
     let answered = ctc(&place, &["predict", "--run", "runs/whole", "--audio", "call.wav", "--format", "json"]);
     assert!(answered.stdout.lines().count() > 1, "four seconds are more than a window: {answered:?}");

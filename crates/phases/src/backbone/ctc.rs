@@ -62,7 +62,3 @@ fn of_rows(logits: &Tensor<3>, rows: &[usize]) -> Tensor<3> {
     }
     logits.clone().select(0, row_ids(rows, &logits.device()))
 }
-
-#[cfg(test)]
-#[path = "ctc_tests.rs"]
-mod tests;

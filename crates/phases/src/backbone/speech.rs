@@ -281,3 +281,40 @@ pub(crate) fn row_ids(rows: &[usize], device: &Device) -> Tensor<1, Int> {
     let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
     Tensor::from_ints(TensorData::from(rows.as_slice()), device)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModelConfig;
+
+    /// A tokenizer with an end token and no start token.
+    struct Ending;
+
+    impl SpeechTokenizer for Ending {
+        fn encode(&self, _: &str) -> Result<Vec<u32>, TokenizerError> {
+            Ok(Vec::new())
+        }
+
+        fn decode(&self, _: &[u32]) -> String {
+            String::new()
+        }
+
+        fn max_tokens(&self) -> usize {
+            1
+        }
+
+        fn end(&self) -> Option<u32> {
+            Some(0)
+        }
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_named() {
+        let speech: SpeechBackbone = ModelConfig::default().load(&Device::flex(), 1).expect("the bundled model").into();
+        assert_eq!(speech.check(), Ok(()));
+        let still = SpeechBackbone { frames_per_position: 0, ..speech.clone() };
+        assert!(still.check().expect_err("refused").contains("`frames_per_position`"));
+        let ending = SpeechBackbone { tokenizer: Arc::new(Ending), ..speech };
+        assert!(ending.check().expect_err("refused").contains("no start token"));
+    }
+}
