@@ -132,7 +132,7 @@ fn a_comment_is_never_lost_without_a_word() {
     place.write("mine.yaml", shared);
     let outcome = place.run(&["config", "migrate", "mine.yaml"]).succeeded();
     assert_eq!(place.text("mine.yaml"), shared);
-    assert!(outcome.stderr.contains("stays as it is"), "{outcome:?}");
+    assert!(outcome.stderr.contains("stays as it is: `train.optimizer.decay_share`"), "{outcome:?}");
     place.write("new.yaml", &outcome.stdout);
     let load = |name: &str| Experiment::load(Some(&place.path(name)), &[]).expect("loaded");
     assert_eq!(load("new.yaml"), load("mine.yaml"));

@@ -22,24 +22,22 @@ fn contents(place: &Place) -> Vec<(PathBuf, Vec<u8>)> {
     files.map(|path| (path.clone(), std::fs::read(&path).expect("read"))).collect()
 }
 
-/// A project of somebody's own where the run would be.
-fn with_project() -> Place {
-    let place = place();
-    std::fs::create_dir_all(place.path("runs/tiny/src")).expect("made");
-    place.write("runs/tiny/config.yaml", "theme: minimal");
-    place.write("runs/tiny/src/thesis.txt", "the work of three years");
-    place
-}
-
 #[test]
 fn a_directory_that_is_no_run_is_neither_replaced_nor_written_into() {
-    let place = with_project();
-    let before = contents(&place);
-    for more in [&[][..], &["--resume"], &OVERWRITE] {
-        let outcome = train(&place, more);
-        outcome.assert_refusal(&["`runs/tiny`", "not a run"]);
-        assert!(!outcome.stderr.contains("overwrite"), "{outcome:?}");
-        assert!(contents(&place) == before, "something was changed");
+    let place = place();
+    std::fs::create_dir_all(place.path("runs/tiny/src")).expect("made");
+    place.write("runs/tiny/src/thesis.txt", "the work of three years");
+    // A configuration of another program, and one that a user wrote for this program.
+    for config in ["theme: minimal", "run: {name: project}\nmodel: {path: tiny}\ndata: {train: {path: a.csv}}"] {
+        place.write("runs/tiny/config.yaml", config);
+        let modified = || place.path("runs/tiny").metadata().and_then(|folder| folder.modified()).expect("a time");
+        let before = (contents(&place), modified());
+        for more in [&[][..], &["--resume"], &OVERWRITE] {
+            let outcome = train(&place, more);
+            outcome.assert_refusal(&["`runs/tiny`", "not a run"]);
+            assert!(!outcome.stderr.contains("overwrite"), "{outcome:?}");
+            assert!((contents(&place), modified()) == before, "something was changed");
+        }
     }
 }
 

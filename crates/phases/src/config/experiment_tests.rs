@@ -345,6 +345,11 @@ fn refusals_name_the_key_and_the_place() {
         ("data: {train: {path: x.csv}}", vec![], vec!["`data.valid`", "`path`", "`part:`", "part_of_train: 0.05"]),
         ("data: {train: [{path: x.csv}, {synth: cw}]}", vec![], vec!["`data.valid`", "part_of_train: 0.05"]),
         ("data: {train: {path: x.csv}, valid: {samples: 8}}", vec![], vec!["`data.valid`", "synth: cw"]),
+        (
+            "data: {train: {path: x.csv}, valid: {path: y.csv}, test: {samples: 8}}",
+            vec![],
+            vec!["`data.test`", "synth: cw"],
+        ),
         ("data: {valid: {part_of_train: 0.1}}", vec![], vec!["`data.valid`", "part_of_train", "recordings"]),
         ("data: {pack: true}", vec![], vec!["data.pack"]),
         (

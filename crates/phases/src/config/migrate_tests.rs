@@ -89,15 +89,6 @@ fn a_text_without_earlier_keys_is_not_touched() {
 }
 
 #[test]
-fn what_cannot_be_changed_in_place_is_written_anew_and_says_so() {
-    let yaml = "train:\n  optimizer:\n    <<: &o {schedule: wsd, decay_share: 0.5} # shared\n    lr: 0.1\n";
-    let found = migrated(yaml).expect("migrated");
-    assert!(!found.keeps_comments && !found.text.contains('#'));
-    assert_eq!(load(&found.text), load(yaml));
-    assert_eq!(found.keys, ["train.optimizer.decay_share"]);
-}
-
-#[test]
 fn earlier_keys_without_effect_are_refused_in_one_sentence() {
     for (yaml, expected) in [
         (

@@ -194,27 +194,3 @@ impl Setup {
         Ok(Evaluator { tasks, pretrained, router, normalizer, device, process_group, states, interrupt, in_training })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::SourceConfig;
-
-    #[test]
-    fn a_manifest_that_chose_the_best_is_no_test_data() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (audio, manifest) = (dir.path().join("a.wav"), dir.path().join("valid.csv"));
-        undertone_data::audio::write_wav(&audio, &[0.1; 16_000]).expect("written");
-        std::fs::write(&manifest, "audio,text\na.wav,CQ\n").expect("written");
-        let mut experiment = Experiment::default();
-        let recorded = SourceConfig::files(manifest);
-        experiment.data.valid = Some(recorded.clone());
-        let batches = |experiment: &Experiment| {
-            Setup::new(experiment).expect("a setup").evaluation_batches(&experiment.all_tasks(), Split::Test)
-        };
-        let refused = batches(&experiment).err();
-        assert!(matches!(refused, Some(RunError::NoTest)), "{refused:?}");
-        experiment.data.test = Some(recorded);
-        assert!(batches(&experiment).is_ok());
-    }
-}

@@ -298,20 +298,4 @@ mod tests {
         drop(run);
         RunDirectory::own(path, &ProcessGroup::default()).expect("still a run");
     }
-
-    #[test]
-    fn a_directory_that_is_no_run_is_not_written_into() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("project");
-        std::fs::create_dir_all(path.join("src")).expect("made");
-        // A configuration of another program, and one that a user wrote for this program.
-        for config in ["theme: minimal", "run: {name: project}\nmodel: {path: tiny}\ndata: {train: {path: a.csv}}"] {
-            std::fs::write(path.join(CONFIG), config).expect("written");
-            let before = path.metadata().expect("there").modified().expect("a time");
-            let refused = RunDirectory::own(path.clone(), &ProcessGroup::default()).err().expect("refused");
-            assert!(matches!(refused, RunError::NotARun(_)), "{refused}");
-            assert!(!refused.to_string().contains("overwrite"), "{refused}");
-            assert_eq!(path.metadata().expect("there").modified().expect("a time"), before, "nothing was written");
-        }
-    }
 }
