@@ -183,4 +183,12 @@ mod tests {
             assert!(!notes.contains("110"), "{notes}");
         }
     }
+
+    #[test]
+    fn where_nothing_fails_there_is_no_margin() {
+        let request = TuneRequest { effective: 16, most: 64, together: 1, checkpointed: false };
+        let options = TuneOptions { goal: Goal::Largest, margin: 0.1, ..Default::default() };
+        let probe = |_| Ok(Outcome::Fits { peak_bytes: None, samples_per_second: 100.0 });
+        assert_eq!(search(&request, &options, probe, |_| ()).expect("a batch").plan.batch, 16);
+    }
 }
