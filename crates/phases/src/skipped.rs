@@ -1,10 +1,8 @@
 //! Record of skipped samples in the run's directory.
 
-use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skipped, Skips};
+use undertone_data::loader::{Collate, Dataset, Loader, LoaderError, Skips};
 use undertone_store::{StoreError, write_json};
 use undertone_train::{BoxError, ProcessGroup, TrainError};
 
@@ -18,32 +16,10 @@ use undertone_train::{BoxError, ProcessGroup, TrainError};
 pub(crate) struct SkipRecord {
     path: PathBuf,
     /// Samples skipped by earlier sessions.
-    earlier: RefCell<Record>,
+    earlier: RefCell<Skips>,
     /// Number of this session's skipped samples, and of times they were skipped, when the file was last written.
     written: Cell<(usize, u64)>,
 }
-
-/// Content of the file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Record {
-    samples: usize,
-    times: u64,
-    first: Vec<Entry>,
-    /// Further samples, by index and name.
-    #[serde(default)]
-    more: Vec<(usize, String)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
-    /// Index among all samples, from 0, because names need not be unique.
-    index: usize,
-    name: String,
-    reason: String,
-}
-
-/// Maximum number of samples that the file lists with reasons, as in a loader.
-const LISTED: usize = 100;
 
 impl SkipRecord {
     /// Returns an empty record for a run's directory, even if the file exists.
@@ -84,14 +60,14 @@ impl SkipRecord {
     ) -> Result<Option<String>, TrainError> {
         let skips = loader.skipped();
         let mut record = self.earlier.borrow().with(&skips);
-        let all = process_group.all_gather(Record::default().with(&skips))?;
+        let all = process_group.all_gather(Skips::default().with(&skips))?;
         if !process_group.is_main_process() {
             return Ok(None);
         }
         let others = all.into_iter().skip(1).filter(|other| other.times > 0);
         let mut changed = (skips.samples, skips.times) != self.written.get();
         for other in others {
-            record = record.with(&other.into_skips());
+            record = record.with(&other);
             changed = true;
         }
         if changed {
@@ -127,39 +103,8 @@ impl SkipRecord {
         Ok(())
     }
 
-    fn write_record(&self, record: &Record) -> Result<(), StoreError> {
+    fn write_record(&self, record: &Skips) -> Result<(), StoreError> {
         write_json(&self.path, record)
-    }
-}
-
-impl Record {
-    /// Converts the record to the form of a session.
-    fn into_skips(self) -> Skips {
-        let skipped = |Entry { index, name, reason }| Skipped { index, name, epoch: 0, reason };
-        let first = self.first.into_iter().map(skipped).collect();
-        Skips { samples: self.samples, times: self.times, first, more: self.more }
-    }
-
-    /// Returns the record with the skipped samples of another session added.
-    fn with(&self, session: &Skips) -> Self {
-        let listed = self.first.iter().map(|entry| entry.index);
-        let known: HashSet<usize> = listed.chain(self.more.iter().map(|(index, _)| *index)).collect();
-        let mut whole = self.clone();
-        whole.times += session.times;
-        for skipped in session.first.iter().filter(|skipped| !known.contains(&skipped.index)) {
-            whole.samples += 1;
-            let (index, name) = (skipped.index, skipped.name.clone());
-            if whole.first.len() < LISTED {
-                whole.first.push(Entry { index, name, reason: skipped.reason.clone() });
-            } else {
-                whole.more.push((index, name));
-            }
-        }
-        for (index, name) in session.more.iter().filter(|(index, _)| !known.contains(index)) {
-            whole.samples += 1;
-            whole.more.push((*index, name.clone()));
-        }
-        whole
     }
 }
 
@@ -167,49 +112,12 @@ impl Record {
 mod tests {
     use super::*;
 
-    /// Returns a session that skipped the samples with these indices, once each.
-    fn session(numbers: std::ops::Range<usize>) -> Skips {
-        // Recordings in different folders may have the same name.
-        let name = |index: usize| format!("{}.wav", index / 2);
-        let listed = numbers.start..numbers.end.min(numbers.start + LISTED);
-        let skipped = |index| Skipped { index, name: name(index), epoch: 0, reason: "no audio".into() };
-        Skips {
-            samples: numbers.len(),
-            times: numbers.len() as u64,
-            more: (listed.end..numbers.end).map(|index| (index, name(index))).collect(),
-            first: listed.map(skipped).collect(),
-        }
-    }
-
-    #[test]
-    fn sessions_add_up_and_no_sample_counts_twice_however_many_there_are() {
-        for (first, second, union) in [(0..3, 2..5, 5), (0..80, 40..160, 160), (0..250, 100..300, 300), (0..0, 0..1, 1)]
-        {
-            let times = (first.len() + second.len()) as u64;
-            let record = Record::default().with(&session(first)).with(&session(second));
-            assert_eq!((record.samples, record.times), (union, times));
-            assert_eq!(record.first.len(), union.min(LISTED));
-            let listed = record.first.iter().map(|entry| entry.index);
-            let numbers: HashSet<usize> = listed.chain(record.more.iter().map(|(index, _)| *index)).collect();
-            assert_eq!((numbers.len(), record.first.len() + record.more.len()), (union, union), "each is listed once");
-        }
-    }
-
-    #[test]
-    fn what_another_rank_left_out_is_added_as_a_session_is() {
-        for count in [3, 150] {
-            let own = Record::default().with(&session(500..502));
-            let other = Record::default().with(&session(0..count));
-            let told: Record = serde_json::from_str(&serde_json::to_string(&other).expect("JSON")).expect("a record");
-            assert_eq!(own.with(&told.into_skips()), own.with(&session(0..count)));
-        }
-    }
-
     #[test]
     fn a_new_record_is_empty_and_a_resumed_one_goes_on_unless_the_file_is_damaged() {
         let dir = tempfile::tempdir().expect("a directory");
         let record = SkipRecord::new(dir.path());
-        record.write(&session(0..2)).expect("written");
+        let skips = Skips { times: 2, more: vec![(0, "a.wav".into()), (1, "a.wav".into())], ..Skips::default() };
+        record.write(&skips).expect("written");
         let found = || {
             let record = SkipRecord::new(dir.path());
             let fresh = record.earlier.borrow().samples;
