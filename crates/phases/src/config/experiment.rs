@@ -3,7 +3,8 @@
 use super::layers::{Layers, YamlFile, sentence};
 use super::model::usual_lora;
 use super::{
-    AlignmentConfig, ConfigError, DataConfig, DistillationConfig, ModelConfig, PhasesConfig, TaskConfig, preset,
+    AlignmentConfig, ConfigError, DataConfig, DistillationConfig, ModelConfig, PhasesConfig, RouterPhase, TaskConfig,
+    preset,
 };
 use crate::backbone::Architecture;
 use burn::tensor::Device;
@@ -85,8 +86,8 @@ fn usual_training() -> TrainConfig {
     train
 }
 
-/// Returns the keys of [`usual_training`] and of the default adapter that differ from the defaults of their crates, as
-/// a layer below all others.
+/// Returns the keys of [`usual_training`], of the default adapter and of phase 2 that differ from the defaults of their types,
+/// as a layer below all others.
 fn usual_keys(figment: &Figment) -> serde_json::Value {
     let TrainConfig { evaluate, checkpoint, .. } = usual_training();
     let given: Vec<String> = figment.extract_inner("train.evaluate.metrics").unwrap_or_default();
@@ -100,7 +101,8 @@ fn usual_keys(figment: &Figment) -> serde_json::Value {
     };
     serde_json::json!({
         "model": model,
-        "train": {"evaluate": {"metrics": evaluate.metrics}, "checkpoint": {"metric": metric}}
+        "train": {"evaluate": {"metrics": evaluate.metrics}, "checkpoint": {"metric": metric}},
+        "phases": {"2": {"losses": {"task": RouterPhase::default().losses.task}}}
     })
 }
 

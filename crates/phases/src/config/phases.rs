@@ -78,7 +78,6 @@ pub struct RouterPhase {
     /// Gates in the tasks' losses.
     pub gates: TrainingGates,
     /// Weights of the loss terms. With a weight of 0 for the tasks' losses, nothing above the tap is computed.
-    #[serde(deserialize_with = "OfRouter::deserialize")]
     pub losses: RoutingWeights,
     /// Temperature for mixing tasks: each is drawn in proportion to this root of its number of samples. 1 uses each
     /// sample once per epoch, a large temperature draws tasks uniformly.
@@ -89,27 +88,8 @@ pub struct RouterPhase {
 
 impl Default for RouterPhase {
     fn default() -> Self {
-        Self { gates: TrainingGates::Soft, losses: OfRouter::usual(), task_temperature: 1.0, train: Map::new() }
-    }
-}
-
-/// Weights of phase 2, where a weight for the tasks' losses must be given for there to be one.
-#[derive(Deserialize)]
-#[serde(remote = "RoutingWeights", default = "OfRouter::usual", deny_unknown_fields)]
-struct OfRouter {
-    task: f64,
-    routing: f64,
-    load_balance: f64,
-    efficiency: f64,
-    consistency: f64,
-    entropy: f64,
-    temperature: f64,
-    confidence: f64,
-}
-
-impl OfRouter {
-    fn usual() -> RoutingWeights {
-        RoutingWeights { task: 0.0, ..Default::default() }
+        let losses = RoutingWeights { task: 0.0, ..Default::default() };
+        Self { gates: TrainingGates::Soft, losses, task_temperature: 1.0, train: Map::new() }
     }
 }
 

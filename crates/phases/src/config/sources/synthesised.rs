@@ -10,6 +10,9 @@ use undertone_data::options::{Options, OptionsError, merged};
 use undertone_data::source::SpeechSource;
 use undertone_train::limits::MOST_EPOCHS;
 
+/// Number of samples per epoch, where none is given.
+pub(super) const SAMPLES: usize = 1000;
+
 /// A synthesiser of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Synthesised {
@@ -34,7 +37,7 @@ pub struct StageConfig {
 
 impl Default for Synthesised {
     fn default() -> Self {
-        Self { synth: None, options: default_options(), samples: 1000, stages: Vec::new() }
+        Self { synth: None, options: default_options(), samples: SAMPLES, stages: Vec::new() }
     }
 }
 

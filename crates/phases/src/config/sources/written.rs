@@ -1,6 +1,6 @@
 //! The keys of a source as they are written in the YAML, next to each other whatever its origin.
 
-use super::synthesised::default_options;
+use super::synthesised::{SAMPLES, default_options};
 use super::{Files, HubDataset, Origin, PartOfTrain, Selection, SourceConfig, StageConfig, Synthesised};
 use crate::kinds::{self, REGISTER};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -14,7 +14,7 @@ use undertone_data::options::Options;
 use undertone_data::records::{Column, Format, PartConfig, Paths};
 
 /// Source of samples: give one of `synth`, `path` and `hub`, or `part_of_train`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct WrittenSource {
     /// Synthesiser of the samples: a source that is registered in [`undertone_data::source`]. One of them is the
@@ -29,6 +29,7 @@ pub(super) struct WrittenSource {
     #[schemars(skip)]
     named: BTreeMap<String, Value>,
     /// Number of synthesised samples per epoch. Training has new ones every epoch, validation the same ones every time.
+    #[serde(default = "usual_samples")]
     samples: usize,
     /// Curriculum: each stage changes settings of the synthesiser for a number of epochs. After the last one the
     /// settings themselves apply.
@@ -71,6 +72,11 @@ pub(super) struct WrittenSource {
     group_by: Option<Column>,
 }
 
+/// Returns the number of samples of a source that names none.
+fn usual_samples() -> usize {
+    SAMPLES
+}
+
 /// Stage of a curriculum, with the settings that differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct WrittenStage {
@@ -79,33 +85,6 @@ pub(super) struct WrittenStage {
     /// Settings that differ, as `options` or under the synthesiser's own name.
     #[serde(flatten)]
     named: BTreeMap<String, Options>,
-}
-
-impl Default for WrittenSource {
-    fn default() -> Self {
-        Self {
-            synth: None,
-            options: Options::new(),
-            named: BTreeMap::new(),
-            samples: 1000,
-            stages: Vec::new(),
-            path: None,
-            hub: None,
-            subset: None,
-            split: None,
-            revision: None,
-            stream: false,
-            target_path: None,
-            format: Format::default(),
-            columns: BTreeMap::new(),
-            header: None,
-            limit: None,
-            part: None,
-            weight: None,
-            part_of_train: None,
-            group_by: None,
-        }
-    }
 }
 
 impl WrittenSource {
@@ -257,7 +236,7 @@ impl TryFrom<WrittenSource> for SourceConfig {
 impl From<SourceConfig> for WrittenSource {
     fn from(source: SourceConfig) -> Self {
         let SourceConfig { origin, weight } = source;
-        let mut written = Self { weight, ..Self::default() };
+        let mut written = Self { weight, samples: SAMPLES, ..Self::default() };
         match origin {
             Origin::Synthesised(made) => {
                 let key = made.key();
