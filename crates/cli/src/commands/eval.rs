@@ -10,7 +10,7 @@ use blends::Share;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use undertone::phases::Split;
-use undertone::phases::run::{Choice, Evaluated, Rival, RouterKind, Subject};
+use undertone::phases::run::{Choice, Evaluated, RouterKind, Subject};
 use undertone::report::{Compared, Comparison, write_report};
 
 #[derive(clap::Args)]
@@ -124,7 +124,7 @@ fn compare_and_group(
     args: &Args,
     subject: &Subject,
     evaluated: &Evaluated,
-    rival: Option<&Rival>,
+    rival: Option<&Subject>,
     split: Split,
     line: &mut Value,
 ) -> Result<Option<Comparison>, Failure> {
@@ -143,7 +143,7 @@ fn compare_and_group(
 fn compared(
     subject: &Subject,
     evaluated: &Evaluated,
-    (with, rival): (&Path, &Rival),
+    (with, rival): (&Path, &Subject),
     split: Split,
 ) -> Result<Comparison, Failure> {
     let other = subject.evaluate_rival(evaluated, rival, split).map_err(Failure::of_run)?;

@@ -23,23 +23,12 @@ use undertone_train::{Exported, TrainError};
 /// Model that is evaluated, with the configuration of its data.
 #[derive(Clone, Debug)]
 pub enum Subject {
-    /// Initial model of an experiment without `tasks`.
+    /// Initial model of an experiment: without `tasks`, or as a [`rival`](Self::rival) without adapters.
     Initial(Box<Experiment>),
     /// Model of one stage for one task, without routing.
     Choice(Box<Choice>),
     /// Newest finished phase of a run with `tasks`.
     Tasks(Box<Experiment>, RouterKind),
-}
-
-/// Another model, to compare with a [`Subject`] ([`Subject::rival`]).
-#[derive(Clone, Debug)]
-pub enum Rival {
-    /// Model without adapters, with the data of the subject.
-    Plain(Box<Experiment>),
-    /// Run with the same tasks, and the router to evaluate it with.
-    Tasks(Box<Experiment>, RouterKind),
-    /// Model of one stage.
-    Stage(Box<Choice>),
 }
 
 /// Result of an evaluation, with its data.
@@ -72,25 +61,13 @@ impl Subject {
     /// # Errors
     /// When device, model or data are not available.
     pub fn evaluate(&self, split: Split) -> Result<Evaluated, RunError> {
-        match self {
-            Self::Initial(experiment) => {
-                let setup = Setup::new(experiment)?;
-                let model = TaskModel::plain(setup.pretrained.network());
-                self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle, None)
-            }
-            Self::Choice(choice) => {
-                let setup = Setup::new(&choice.backbone())?;
-                let step = Exported::read(&choice.stage.best()).map(|exported| exported.step);
-                let (model, kind) = (choice.model(&setup)?, RouterKind::Oracle);
-                let evaluated = self.evaluate_with(&setup, &model, self.tasks(), split, kind, None)?;
-                Ok(Evaluated { step, ..evaluated })
-            }
-            Self::Tasks(experiment, kind) => {
-                let setup = Setup::new(experiment)?;
-                let model = routed(&setup, *kind)?;
-                self.evaluate_with(&setup, &model, self.tasks(), split, *kind, None)
-            }
-        }
+        let setup = Setup::new(&self.backbone())?;
+        let step = match self {
+            Self::Choice(choice) => Exported::read(&choice.stage.best()).map(|exported| exported.step),
+            Self::Initial(_) | Self::Tasks(..) => None,
+        };
+        let evaluated = self.evaluate_with(&setup, &self.model(&setup)?, self.tasks(), split, self.kind(), None)?;
+        Ok(Evaluated { step, ..evaluated })
     }
 
     /// Finds another model to compare with, which can take as long as a download: `base`, the model that the training began with; or
@@ -98,7 +75,7 @@ impl Subject {
     ///
     /// # Errors
     /// When there is no such model, or it cannot do the same.
-    pub fn rival(&self, with: &Path) -> Result<Rival, RunError> {
+    pub fn rival(&self, with: &Path) -> Result<Self, RunError> {
         let no_rival = |reason: &str| RunError::NoRival { with: with.display().to_string(), reason: reason.to_owned() };
         let own = self.experiment();
         if root_of(with).is_none() || !is_stage(with) {
@@ -113,7 +90,7 @@ impl Subject {
             if let Some(folder) = model.folder()?.filter(|folder| !folder.exists()) {
                 return Err(SourceError::NoWhisper(folder).into());
             }
-            return Ok(Rival::Plain(Box::new(Experiment { model, ..self.with_own_data(own) })));
+            return Ok(Self::Initial(Box::new(Experiment { model, ..own.clone() })));
         }
         match self {
             Self::Tasks(_, kind) => {
@@ -127,14 +104,14 @@ impl Subject {
                     return Err(no_rival("it has other tasks: name one of both with --task"));
                 }
                 check_labels(own.tasks.iter().zip(&other.tasks)).map_err(|reason| no_rival(&reason))?;
-                Ok(Rival::Tasks(Box::new(other), *kind))
+                Ok(Self::Tasks(Box::new(other), *kind))
             }
             Self::Choice(_) | Self::Initial(_) => {
                 let label = self.tasks().into_iter().find_map(|task| task.label().map(str::to_owned));
                 let has_tasks = super::merged::has_tasks(with);
                 let choice = Choice::of(with, label.as_deref().filter(|_| has_tasks), &[])?;
                 check_labels(self.tasks().iter().zip(&choice.tasks())).map_err(|reason| no_rival(&reason))?;
-                Ok(Rival::Stage(Box::new(choice)))
+                Ok(Self::Choice(Box::new(choice)))
             }
         }
     }
@@ -143,26 +120,13 @@ impl Subject {
     ///
     /// # Errors
     /// As for [`evaluate`](Self::evaluate).
-    pub fn evaluate_rival(&self, first: &Evaluated, rival: &Rival, split: Split) -> Result<Evaluated, RunError> {
-        let normalizer = Some(&first.normalizer);
-        match rival {
-            Rival::Plain(experiment) => {
-                let setup = Setup::new(experiment)?;
-                let model = TaskModel::plain(setup.pretrained.network());
-                self.evaluate_with(&setup, &model, self.tasks(), split, RouterKind::Oracle, normalizer)
-            }
-            Rival::Tasks(other, kind) => {
-                let setup = Setup::new(&self.with_own_data(other))?;
-                let model = routed(&setup, *kind)?;
-                self.evaluate_with(&setup, &model, self.with_own_metrics(other.tasks.clone()), split, *kind, normalizer)
-            }
-            Rival::Stage(choice) => {
-                let setup = Setup::new(&self.with_own_data(&choice.backbone()))?;
-                let model = choice.model(&setup)?;
-                let tasks = self.with_own_metrics(choice.tasks());
-                self.evaluate_with(&setup, &model, tasks, split, RouterKind::Oracle, normalizer)
-            }
-        }
+    pub fn evaluate_rival(&self, first: &Evaluated, rival: &Self, split: Split) -> Result<Evaluated, RunError> {
+        let setup = Setup::new(&self.with_own_data(&rival.backbone()))?;
+        let tasks = match rival {
+            Self::Initial(_) => self.tasks(),
+            Self::Choice(_) | Self::Tasks(..) => self.with_own_metrics(rival.tasks()),
+        };
+        self.evaluate_with(&setup, &rival.model(&setup)?, tasks, split, rival.kind(), Some(&first.normalizer))
     }
 
     /// Evaluates models between this one and the one that its training began with, of which they have `shares`, on a split of
@@ -259,6 +223,31 @@ impl Subject {
         match self {
             Self::Initial(experiment) | Self::Tasks(experiment, _) => experiment,
             Self::Choice(choice) => &mut choice.experiment,
+        }
+    }
+
+    /// Returns the configuration that its backbone is loaded by.
+    fn backbone(&self) -> Experiment {
+        match self {
+            Self::Choice(choice) => choice.backbone(),
+            Self::Initial(experiment) | Self::Tasks(experiment, _) => (**experiment).clone(),
+        }
+    }
+
+    /// Returns the model on the backbone of `setup`.
+    fn model(&self, setup: &Setup) -> Result<TaskModel, RunError> {
+        match self {
+            Self::Initial(_) => Ok(TaskModel::plain(setup.pretrained.network())),
+            Self::Choice(choice) => choice.model(setup),
+            Self::Tasks(_, kind) => routed(setup, *kind),
+        }
+    }
+
+    /// Returns the router that it is evaluated with. Where there is none, it makes no difference.
+    fn kind(&self) -> RouterKind {
+        match self {
+            Self::Tasks(_, kind) => *kind,
+            Self::Initial(_) | Self::Choice(_) => RouterKind::Oracle,
         }
     }
 

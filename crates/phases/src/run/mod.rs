@@ -67,7 +67,7 @@ pub use batch::{
 pub use blend::Blend;
 pub use card::{card, card_of_text};
 pub use choice::Choice;
-pub use eval::{BlendResult, Evaluated, Rival, Subject};
+pub use eval::{BlendResult, Evaluated, Subject};
 pub use evaluation_result::EvaluationResult;
 pub use evaluator::{Evaluator, RouterKind};
 pub use losses::{routing_sums, routing_terms};
