@@ -3,7 +3,6 @@
 use super::phase::Phase;
 use super::spec::{StageKind, StageSpec, all_stages, stages};
 use crate::{Experiment, Pad};
-use serde_norway::Value;
 use std::path::{Path, PathBuf};
 use undertone_ops::DeviceSpec;
 use undertone_report::monitor::{Settings, StagePlan};
@@ -22,9 +21,8 @@ pub fn write_reports(run: &Path) -> Result<Vec<PathBuf>, ReportError> {
 /// Returns the configured settings of the stage in the directory `stage` of the run in `root`, for the monitor; `None`
 /// if there is no configuration that this version can read.
 pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
-    let yaml: Value = serde_norway::from_str(&std::fs::read_to_string(root.join("config.yaml")).ok()?).ok()?;
-    let checkpointing = checkpointing(&yaml);
-    let experiment: Experiment = serde_norway::from_value(yaml).ok()?;
+    let experiment: Experiment =
+        serde_norway::from_str(&std::fs::read_to_string(root.join("config.yaml")).ok()?).ok()?;
     let spec = stage_in(&experiment, stage.strip_prefix(root).ok()?)?;
     let train = spec.train_config(&experiment.train, None).ok()?;
     let data = &experiment.data;
@@ -43,7 +41,7 @@ pub fn stage_plan(root: &Path, stage: &Path) -> Option<StagePlan> {
         accumulation: train.accumulation,
         compute: train.compute.number_type(),
         log_every: train.log_every,
-        checkpointing,
+        checkpointing: train.gradient_checkpointing.every().is_some(),
     };
     // The number of steps of phase 1 is known only to a run that has its data.
     Some(StagePlan { settings, train, counted: !spec.steps_of_adapters })
@@ -92,15 +90,6 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     ]
 }
 
-/// Returns the key of gradient checkpointing and whether it is on: `true`, or a number of blocks between kept
-/// activations.
-fn checkpointing(yaml: &Value) -> Option<(String, bool)> {
-    const KEY: &str = "gradient_checkpointing";
-    let (section, value) =
-        ["train", "model"].into_iter().find_map(|section| Some((section, yaml.get(section)?.get(KEY)?)))?;
-    Some((format!("{section}.{KEY}"), !matches!(value, Value::Bool(false) | Value::Null)))
-}
-
 #[cfg(test)]
 mod monitor_tests;
 
@@ -113,9 +102,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let yaml = "device: cpu\n\
             data: {workers: 3, batch_size: 8, prefetch_batches: 5}\n\
-            train: {epochs: 2, accumulation: 2, optimizer: {warmup_steps: 1}}\n\
+            train: {epochs: 2, accumulation: 2, gradient_checkpointing: {every: 2}, optimizer: {warmup_steps: 1}}\n\
             tasks: [{name: a, data: {train: {synth: cw}, valid: {synth: cw}}, train: {accumulation: 4}}]\n\
-            phases: {1: {train: {log_every: 1}}, 2: {train: {accumulation: 8}}, baselines: {full: {accumulation: 16}}}";
+            phases: {1: {train: {log_every: 1, gradient_checkpointing: false}}, 2: {train: {accumulation: 8}}, baselines: {full: {accumulation: 16}}}";
         let experiment: Experiment = serde_norway::from_str(yaml).expect("an experiment");
         std::fs::write(dir.path().join("config.yaml"), experiment.to_yaml()).expect("written");
         let asked = |stage: &str| stage_plan(dir.path(), &dir.path().join(stage)).expect(stage);
@@ -130,6 +119,8 @@ mod tests {
             (first.settings.on_gpu, first.settings.compute, first.counted),
             (Some(false), undertone_ops::Compute::Auto, true)
         );
+        let checkpointing = |stage: &str| asked(stage).settings.checkpointing;
+        assert_eq!(["", "phase1/a", "phase2"].map(checkpointing), [true, false, true]);
         assert!(!asked("baselines/full").counted);
         assert!(stage_plan(dir.path(), &dir.path().join("phase9")).is_none());
     }
@@ -140,15 +131,5 @@ mod tests {
         assert!(stage_plan(dir.path(), dir.path()).is_none());
         std::fs::write(dir.path().join("config.yaml"), "train: {warp: 9}").expect("written");
         assert!(stage_plan(dir.path(), dir.path()).is_none());
-    }
-
-    #[test]
-    fn activation_checkpointing_is_found_where_the_configuration_has_it() {
-        let found = |yaml: &str| checkpointing(&serde_norway::from_str(yaml).expect("YAML"));
-        assert_eq!(found("train: {max_steps: 5}"), None);
-        let key = |section: &str, on| Some((format!("{section}.gradient_checkpointing"), on));
-        assert_eq!(found("train: {gradient_checkpointing: false}"), key("train", false));
-        assert_eq!(found("train: {gradient_checkpointing: {every: 2}}"), key("train", true));
-        assert_eq!(found("model: {gradient_checkpointing: true}"), key("model", true));
     }
 }

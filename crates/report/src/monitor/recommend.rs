@@ -50,8 +50,8 @@ pub struct Settings {
     pub compute: Compute,
     /// Optimizer steps between two log lines.
     pub log_every: u64,
-    /// Key of activation checkpointing and whether it is on, if the configuration has it.
-    pub checkpointing: Option<(String, bool)>,
+    /// Whether activation checkpointing is on.
+    pub checkpointing: bool,
 }
 
 /// Minimum number of measured steps. The first ones are not representative: they start threads and compile kernels.
@@ -172,9 +172,9 @@ fn memory(facts: &Facts) -> Option<Recommendation> {
         let own = percent(facts.own_memory?);
         return Some(stated(finding, format!("this run has {own} of it, something else is holding the rest")));
     }
-    if let Some((key, false)) = &settings.checkpointing {
+    if !settings.checkpointing {
         let reason = "activations are computed again instead of kept";
-        return Some(advised(finding, vec![change(key, false, true)], reason));
+        return Some(advised(finding, vec![change("train.gradient_checkpointing", false, true)], reason));
     }
     let (batch, accumulation) = (settings.batch_size, settings.accumulation);
     if let Some(seconds) = settings.max_batch_seconds {

@@ -75,7 +75,7 @@ fn settings() -> Settings {
         accumulation: 1,
         compute: Compute::F32,
         log_every: 10,
-        checkpointing: None,
+        checkpointing: true,
     }
 }
 
@@ -160,21 +160,19 @@ fn whoever_else_uses_the_processor_is_the_one_to_look_at() {
 #[test]
 fn full_memory_asks_for_checkpointing_then_for_smaller_batches() {
     let full = on_gpu("NVIDIA L4", 0.97, 96);
-    let with = |checkpointing: Option<bool>, batch_size| {
-        let checkpointing = checkpointing.map(|on| ("train.gradient_checkpointing".to_owned(), on));
+    let with = |checkpointing, batch_size| {
         let settings = Settings { compute: Compute::Bf16, checkpointing, batch_size, ..settings() };
         said(&full, &settings)
     };
     assert_eq!(
-        with(Some(false), 16),
+        with(false, 16),
         [
             "memory 96 %: set train.gradient_checkpointing from false to true (activations are computed again instead of kept)"
         ]
     );
     let halves = "memory 96 %: lower data.batch_size from 16 to 8 and raise train.accumulation from 1 to 2 (the same steps with half the activations)";
-    assert_eq!(with(Some(true), 16), [halves]);
-    assert_eq!(with(None, 16), [halves]);
-    assert_eq!(with(None, 1), [""; 0], "one sample is the least");
+    assert_eq!(with(true, 16), [halves]);
+    assert_eq!(with(true, 1), [""; 0], "one sample is the least");
     let by_seconds = Settings { compute: Compute::Bf16, max_batch_seconds: Some(240.0), ..settings() };
     assert_eq!(only(&full, &by_seconds).1, [("data.max_batch_seconds".to_owned(), json!(240.0), json!(120.0))]);
     let mut machine = well();
