@@ -248,13 +248,13 @@ impl DataConfig {
         Splits { train: &self.train.0, valid: self.valid.as_ref(), test: self.test.as_ref() }
     }
 
-    /// Refuses settings for recordings if there are none. `trained`: whether there are recordings in the training data;
-    /// `any`: whether there are any at all.
     /// Returns the maximum share of samples that are skipped; `None` if none is.
     pub(crate) fn skip(&self) -> Option<f64> {
         (self.on_bad_sample == OnBadSample::Skip).then_some(self.max_bad_share)
     }
 
+    /// Refuses settings for recordings if there are none. `trained`: whether there are recordings in the training data;
+    /// `any`: whether there are any at all.
     pub(crate) fn validate_for(&self, trained: bool, any: bool) -> Result<(), ConfigError> {
         let given = [
             ("augment", trained, self.augment.changes_audio() || self.augment.text != Default::default()),
