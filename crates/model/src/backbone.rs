@@ -164,6 +164,11 @@ impl BackboneInput {
 const MEL: &str = "log-mel features";
 const TOKENS: &str = "tokens";
 
+/// Returns the path of a parameter in its backbone, given that in the box, whose name comes first.
+pub fn own_path(path: &str) -> &str {
+    path.split_once('.').map_or(path, |(_, own)| own)
+}
+
 /// Writes the [small files](crate::read_files) of a model and the weights of its network, without adapters, atomically.
 /// The tensors are named by the paths of the parameters without the name of the box.
 ///
@@ -176,9 +181,8 @@ pub fn write_folder(
     dtype: Dtype,
 ) -> Result<(), FolderError> {
     let config = files.remove("config.json").map(|bytes| object(&dir.join("config.json"), &bytes)).transpose()?;
-    let unboxed = |name: String| name.split_once('.').map(|(_, own)| own.to_owned()).unwrap_or(name);
     let mut network = network.valid();
     unload(&mut *network);
-    let tensors = parameters(&network).into_iter().map(|(name, tensor)| (unboxed(name), tensor)).collect();
+    let tensors = parameters(&network).into_iter().map(|(name, tensor)| (own_path(&name).to_owned(), tensor)).collect();
     Ok(write(dir, config.unwrap_or_default(), files, &tensors, dtype)?)
 }

@@ -2,7 +2,7 @@
 
 pub use crate::frozen_dtype::{FrozenDtype, in_f32, loaded_in};
 
-use crate::backbone::BoxedBackbone;
+use crate::backbone::{BoxedBackbone, own_path};
 use crate::whisper::{PretrainedWhisper, Whisper};
 use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Tensor};
@@ -64,10 +64,8 @@ impl<F: FnMut(&str, Tensor<2>) -> Tensor<2>> MapParameter for Holder<F> {
         if !self.matrices.contains(&parameter.id) {
             return parameter;
         }
-        // Without the first component, the name of the box, the paths are the backbone's own.
-        let own = path.split_once('.').map_or(path, |(_, own)| own);
         parameter.map(|value| {
-            let held = (self.held)(own, AnyFloat::from(value).tensor());
+            let held = (self.held)(own_path(path), AnyFloat::from(value).tensor());
             self.count += usize::from(held.dtype() != DType::F32);
             AnyFloat::from(held).tensor()
         })

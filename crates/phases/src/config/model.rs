@@ -16,7 +16,7 @@ use undertone_exchange::Format;
 use undertone_hub::Hub;
 use undertone_model::adapters::AdapterConfig;
 use undertone_model::adapters::lora::LoraConfig;
-use undertone_model::backbone::Backbone;
+use undertone_model::backbone::{Backbone, own_path};
 use undertone_model::frozen::{FrozenDtype, loaded_in};
 use undertone_model::peft::{self, PeftLora};
 use undertone_model::whisper::{
@@ -290,9 +290,7 @@ impl ModelConfig {
         undertone_ops::seed(seed);
         let mut speech = self.backbone.load_speech(&folder, device)?;
         let constants = speech.network.constants();
-        // Without the first component, the name of the box, the paths are the network's own.
-        let own = |path: &str| path.split_once('.').map_or(path, |(_, own)| own).to_owned();
-        speech.network = set_trainable(speech.network, |path| self.trainable.includes(&own(path), constants));
+        speech.network = set_trainable(speech.network, |path| self.trainable.includes(own_path(path), constants));
         let parts = [(Trainable::Encoder, "encoder"), (Trainable::Decoder, "decoder")];
         let trains_any = || parameter_infos(&speech.network).iter().any(|parameter| parameter.trainable);
         match parts.into_iter().find(|(part, _)| *part == self.trainable) {

@@ -157,18 +157,15 @@ fn evaluate(
 
 /// Returns a table without rows for these results.
 fn table(tasks: &[TaskConfig], results: &[(&str, EvaluationResult)]) -> Result<MetricsTable, RunError> {
-    let mut metrics: Vec<Metric> = Vec::new();
-    for (task, name) in tasks.iter().flat_map(|task| task.metrics().into_iter().map(move |name| (task, name))) {
-        let known = metrics.iter().any(|metric| metric.name == name);
-        if let (Some(direction), false) = (task.head.direction(&name), known) {
-            metrics.push(Metric { direction, name });
-        }
-    }
+    let names = tasks.iter().flat_map(|task| task.metrics().into_iter().map(move |name| (task, name)));
+    let configured = names.map(|(task, name)| (task.head.direction(&name), name));
     let found = results.iter().flat_map(|(_, result)| &result.scored).flat_map(ScoredTask::metrics);
-    for TaskMetric { name, direction } in found {
-        let known = metrics.iter().any(|metric| metric.name == *name);
-        if let (Some(direction), false) = (*direction, known) {
-            metrics.push(Metric { direction, name: name.clone() });
+    let found = found.map(|TaskMetric { name, direction }| (*direction, name.clone()));
+    let mut metrics: Vec<Metric> = Vec::new();
+    for (direction, name) in configured.chain(found) {
+        let known = metrics.iter().any(|metric| metric.name == name);
+        if let (Some(direction), false) = (direction, known) {
+            metrics.push(Metric { direction, name });
         }
     }
     let columns = tasks.iter().map(|t| TaskColumn { task: t.name.clone(), primary: t.metrics().remove(0) }).collect();

@@ -3,14 +3,12 @@
 use super::choice::Choice;
 use super::folder;
 use super::model::TaskModel;
-use super::pretrained::Pretrained;
 use super::setup::Setup;
 use super::spec::Layout;
 use crate::RunError;
 use burn::module::Module;
 use burn::tensor::Device;
 use std::sync::Arc;
-use undertone_ops::set_kernels;
 use undertone_store::{StoreError, load_trainable};
 use undertone_train::{Average, Averaged, Checkpoints, TrainError};
 
@@ -21,9 +19,7 @@ impl Choice {
     /// # Errors
     /// When there are fewer checkpoints, one is damaged, or the model cannot be loaded or written.
     pub fn averaged(mut self, average: Average, device: &Device) -> Result<(Self, Vec<u64>), RunError> {
-        let experiment = self.backbone();
-        set_kernels(experiment.kernels);
-        let setup = Setup::of(&experiment, device.clone(), Pretrained::load(&experiment, device)?);
+        let setup = Setup::on_device(&self.backbone(), device)?;
         let checkpoints = Checkpoints::new(self.stage.directory.join("checkpoints"));
         let metric = self.stage.config(&setup)?.checkpoint.metric;
         let Averaged { mut parameters, steps } = average.of(&checkpoints, self.stage.direction(&metric))?;

@@ -2,7 +2,6 @@
 
 use super::choice::{Choice, root_of};
 use super::model::{PromptHead, TaskModel};
-use super::pretrained::Pretrained;
 use super::setup::Setup;
 use crate::backbone::SpeechBackbone;
 use crate::config::{CONFIG, is_adapter};
@@ -14,7 +13,6 @@ use undertone_model::adaptable::merge_and_unload;
 use undertone_model::frozen::in_f32;
 use undertone_model::text::{PretrainedText, TextEncoder, TextHead};
 use undertone_model::whisper::{GenerationConfig, PretrainedWhisper, Whisper};
-use undertone_ops::set_kernels;
 use undertone_tasks::GenerationSettings;
 
 /// Loads the Whisper `name` onto a device: a bundled model, a folder in the Hugging Face layout, or the directory of a
@@ -49,9 +47,7 @@ pub fn has_tasks(name: &Path) -> bool {
 /// # Errors
 /// When its parts cannot be loaded, or the backbone is no Whisper.
 pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, RunError> {
-    let backbone = choice.backbone();
-    set_kernels(backbone.kernels);
-    let setup = Setup::of(&backbone, device.clone(), Pretrained::load(&backbone, device)?);
+    let setup = Setup::on_device(&choice.backbone(), device)?;
     let Some(whisper) = setup.pretrained.speech().and_then(SpeechBackbone::whisper) else {
         return Err(RunError::Modality(match setup.pretrained.text() {
             Some(_) => "text, and has no decoder of its own to merge an adapter into",
@@ -86,9 +82,7 @@ pub fn merged(choice: &Choice, device: &Device) -> Result<PretrainedWhisper, Run
 /// # Errors
 /// When its parts cannot be loaded, and when transformers has no such encoder or head.
 pub fn merged_text(choice: &Choice, device: &Device) -> Result<(PretrainedText, TextHead), RunError> {
-    let backbone = choice.backbone();
-    set_kernels(backbone.kernels);
-    let setup = Setup::of(&backbone, device.clone(), Pretrained::load(&backbone, device)?);
+    let setup = Setup::on_device(&choice.backbone(), device)?;
     let (model, task) = (choice.model(&setup)?, choice.tasks().swap_remove(0));
     let refused = |reason: String| {
         let way_out = "--format dynamo writes all tasks with a script that answers in Python";
@@ -103,7 +97,7 @@ pub fn merged_text(choice: &Choice, device: &Device) -> Result<(PretrainedText, 
     if model.adapters() > 0 {
         merge_and_unload(&mut network, 0);
     }
-    let folder = backbone.model.folder()?.ok_or_else(|| refused("its encoder has no folder".into()))?;
+    let folder = setup.experiment.model.folder()?.ok_or_else(|| refused("its encoder has no folder".into()))?;
     let mut text = PretrainedText::load(&folder, device).map_err(SourceError::from)?;
     text.model = network;
     Ok((text, head))

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use undertone_model::adaptable::{AdaptError, adapt, set_adapters_trainable};
 use undertone_model::adapters::{AdapterConfig, Gates};
-use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput};
+use undertone_model::backbone::{BackboneInput, BoxedBackbone, WrongInput, own_path};
 use undertone_model::layers::{Linear, mean_pool};
 use undertone_model::router::{Router, RouterConfig, Routing};
 use undertone_model::whisper::Whisper;
@@ -230,9 +230,7 @@ impl TaskModel {
     pub fn with_trained(self, trained: TrainedParts) -> Self {
         let Self { backbone, heads, router, alignment, .. } = self;
         let constants = backbone.constants();
-        // Without the first component, the name of the box, the paths are the backbone's own.
-        let is_constant = |path: &str| path.split_once('.').is_some_and(|(_, own)| constants.contains(&own));
-        let mut backbone = set_trainable(backbone, |path| trained.backbone && !is_constant(path));
+        let mut backbone = set_trainable(backbone, |path| trained.backbone && !constants.contains(&own_path(path)));
         set_adapters_trainable(&mut *backbone, trained.adapters);
         Self {
             backbone,

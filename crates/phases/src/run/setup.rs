@@ -47,10 +47,13 @@ impl Setup {
     /// # Errors
     /// When the device or the backbone is not available.
     pub fn new(experiment: &Experiment) -> Result<Self, RunError> {
-        let device = experiment.open_device()?;
+        Self::on_device(experiment, &experiment.open_device()?)
+    }
+
+    /// As [`new`](Self::new), on an open device.
+    pub(super) fn on_device(experiment: &Experiment, device: &Device) -> Result<Self, RunError> {
         set_kernels(experiment.kernels);
-        let pretrained = Pretrained::load(experiment, &device)?;
-        Ok(Self::of(experiment, device, pretrained))
+        Ok(Self::of(experiment, device.clone(), Pretrained::load(experiment, device)?))
     }
 
     /// As [`new`](Self::new), with all of the backbone in f32, whatever `model.frozen_dtype` is: for stages that train it.

@@ -6,7 +6,7 @@ use crate::backbone::SpeechBackbone;
 use burn::module::Module;
 use std::sync::Once;
 use undertone_data::cache::{Cache, CacheError, CacheWhat, Key, States};
-use undertone_model::backbone::BoxedBackbone;
+use undertone_model::backbone::{BoxedBackbone, own_path};
 use undertone_ops::driver_name;
 use undertone_store::{frozen_checksum, parameter_infos};
 
@@ -80,8 +80,6 @@ impl StateCache {
 
 /// Returns the path of a trained parameter that the encoder's states may depend on.
 fn trained_outside_of_decoder(network: &BoxedBackbone) -> Option<String> {
-    // The first component is the name of the box.
-    let own = |path: &str| path.split_once('.').map_or_else(|| path.to_owned(), |(_, own)| own.to_owned());
     let trained = parameter_infos(network).into_iter().filter(|parameter| parameter.trainable);
-    trained.map(|parameter| own(&parameter.name)).find(|path| !path.starts_with("decoder."))
+    trained.map(|parameter| own_path(&parameter.name).to_owned()).find(|path| !path.starts_with("decoder."))
 }
