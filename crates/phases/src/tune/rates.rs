@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use undertone_fit::{RateError, RateOptions, RateSearch, RateTrial, search_rates};
 use undertone_metrics::Direction;
 use undertone_report::{RateCurve, RatePage, ReportError};
-use undertone_store::{DirectoryLock, StoreError, write_atomically};
+use undertone_store::{DirectoryLock, StoreError, write_json};
 use undertone_train::{Display, Summary, TrainConfig, TrainError};
 
 /// What a search trains at each rate: the stages of a run that have one learning rate.
@@ -375,8 +375,7 @@ impl Records {
     }
 
     fn write(&self, directory: &Path) -> Result<(), StoreError> {
-        let text = serde_json::to_vec_pretty(self).expect("numbers and texts");
-        write_atomically(&directory.join(RECORDS), &text)
+        write_json(&directory.join(RECORDS), self)
     }
 }
 
