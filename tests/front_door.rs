@@ -82,18 +82,19 @@ fn all_checks_run_the_tests_as_the_command_for_tests_does() {
     let tests = [
         "nextest --version",
         "install cargo-nextest --locked",
-        "nextest run --workspace --features undertone-tests/wgpu",
-        "test --workspace --doc --features undertone-tests/wgpu",
+        "nextest run --workspace --cargo-profile ci --features undertone-tests/wgpu",
+        "test --workspace --doc --profile ci --features undertone-tests/wgpu",
     ];
     assert!(calls.windows(tests.len()).any(|calls| calls == tests), "{calls:?}");
-    let on_wgpu = "nextest run --workspace --run-ignored all --features undertone-tests/wgpu -E ";
+    let on_wgpu = "nextest run --workspace --run-ignored all --cargo-profile ci --features undertone-tests/wgpu -E ";
     assert!(calls.iter().any(|call| call.starts_with(on_wgpu)), "{calls:?}");
     assert!(outcome.stderr.contains("  pack a_test: no disk\n"), "{outcome:?}");
     assert!(outcome.stderr.contains("  tests of several processes: there is no OpenMPI"), "{outcome:?}");
 
     let (outcome, calls) = run(&bare_machine(&["network", "mpi"]), &["ci"]);
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
-    let with_mpi = "nextest run --workspace --features undertone-tests/wgpu --features undertone-tests/mpi,xtask/mpi";
+    let with_mpi = "nextest run --workspace --cargo-profile ci --features undertone-tests/wgpu --features \
+                    undertone-tests/mpi,xtask/mpi";
     assert!(calls.iter().any(|call| call == with_mpi), "{calls:?}");
 }
 

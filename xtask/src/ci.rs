@@ -17,6 +17,11 @@ pub struct Args {
 
 const FORMAT: Check = Check { name: "format", args: &["fmt", "--all", "--check"], variables: &[] };
 
+/// Cargo's profile of all checks, in which they build everything once (see `Cargo.toml`).
+const PROFILE: [&str; 2] = ["--profile", "ci"];
+/// The same for nextest, whose `--profile` is another thing.
+const NEXTEST_PROFILE: [&str; 2] = ["--cargo-profile", "ci"];
+
 /// Features that clippy and the documentation are checked with: both need the same metadata of all dependencies, which
 /// takes minutes. CubeCL's build script for CUDA downloads LLVM; for documentation builds it does not, and type-checking
 /// needs no LLVM.
@@ -68,15 +73,16 @@ fn checks(skips: &Skips) -> Result<(), Failure> {
     FORMAT.run(skips, &[])?;
     let mpi = mpi(skips)?;
     let checked: &[&str] = if mpi.is_empty() { &[] } else { &["--features", "mpi"] };
-    let strings = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
-    CLIPPY.run(skips, &strings(&[checked, &["--", "-D", "warnings"]].concat()))?;
-    DOCS.run(skips, &strings(checked))?;
-    let features = strings(&[&FEATURES, mpi].concat());
-    test::all(skips, &features)?;
-    WARNINGS.run_without_warnings(&features)?;
-    test::on_build(Accelerator::Wgpu, skips, &features)?;
-    examples(skips, &features)?;
-    SANITIZER.run(skips, &[])
+    let strings = |args: &[&[&str]]| args.concat().into_iter().map(OsString::from).collect::<Vec<_>>();
+    CLIPPY.run(skips, &strings(&[&PROFILE, checked, &["--", "-D", "warnings"]]))?;
+    DOCS.run(skips, &strings(&[&PROFILE, checked]))?;
+    let nextest = strings(&[&NEXTEST_PROFILE, &FEATURES, mpi]);
+    let cargo = strings(&[&PROFILE, &FEATURES, mpi]);
+    test::all(skips, &nextest, &cargo)?;
+    WARNINGS.run_without_warnings(&cargo)?;
+    test::on_build(Accelerator::Wgpu, skips, &nextest)?;
+    examples(skips, &cargo)?;
+    SANITIZER.run(skips, &strings(&[&PROFILE]))
 }
 
 /// The features for tests of several processes, where MPI is there to build and to start them.
@@ -94,7 +100,7 @@ fn mpi(skips: &Skips) -> Result<&'static [&'static str], Failure> {
 }
 
 /// Runs every example, in the build of the tests: naming its package would choose other features of Burn.
-fn examples(skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
+fn examples(skips: &Skips, build: &[OsString]) -> Result<(), Failure> {
     let unreadable = |e| Failure::Machine(format!("cannot list the examples in `{EXAMPLES}`: {e}"));
     let files = std::fs::read_dir(EXAMPLES).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
     let mut names: Vec<OsString> = files.iter().filter_map(|f| Some(f.path().file_stem()?.to_owned())).collect();
@@ -102,5 +108,5 @@ fn examples(skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
     let run = Check { name: "example", args: &["run", "--example"], variables: &[] };
     names
         .into_iter()
-        .try_for_each(|name| run.run(skips, &std::iter::once(name).chain(features.iter().cloned()).collect::<Vec<_>>()))
+        .try_for_each(|name| run.run(skips, &std::iter::once(name).chain(build.iter().cloned()).collect::<Vec<_>>()))
 }

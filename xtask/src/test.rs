@@ -85,17 +85,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let skips = Skips::new()?;
     let result = match args.device {
         Some(device) => on(device, &skips, &args.more),
-        None if args.more.is_empty() => all(&skips, &[]),
+        None if args.more.is_empty() => all(&skips, &[], &[]),
         None => some(&skips, &args.more),
     };
     skips.print();
     result
 }
 
-/// Every test there is for the CPU, built with `features`.
-pub fn all(skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
-    some(skips, features)?;
-    DOC_TESTS.run(skips, features)
+/// Every test there is for the CPU. `nextest` and `cargo` say how they are built, to each in its own words.
+pub fn all(skips: &Skips, nextest: &[OsString], cargo: &[OsString]) -> Result<(), Failure> {
+    some(skips, nextest)?;
+    DOC_TESTS.run(skips, cargo)
 }
 
 /// What is tested on accelerators, or the tests that `more` asks for.
@@ -106,10 +106,10 @@ pub fn on(device: Accelerator, skips: &Skips, more: &[OsString]) -> Result<(), F
     if let Accelerator::Fakecuda = device { on_fake(skips, &chosen) } else { run_on(device, skips, &features, chosen) }
 }
 
-/// What is tested on accelerators, in a build with these features.
-pub fn on_build(device: Accelerator, skips: &Skips, features: &[OsString]) -> Result<(), Failure> {
+/// What is tested on accelerators, in a build of nextest that is there already.
+pub fn on_build(device: Accelerator, skips: &Skips, build: &[OsString]) -> Result<(), Failure> {
     bring_runner()?;
-    device.tests().run(skips, &[features, &["-E", SHORT].map(OsString::from)].concat())
+    device.tests().run(skips, &[build, &["-E", SHORT].map(OsString::from)].concat())
 }
 
 /// Everything that can be tested on it, in the build that its users have.
