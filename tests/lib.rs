@@ -172,9 +172,13 @@ impl From<Output> for Outcome {
 }
 
 impl Outcome {
-    /// That of a process, which is run to its end.
+    /// That of a process, which is run to its end and writes UTF-8.
     pub fn of(command: &mut Command) -> Self {
-        Self::from(command.output().expect("a process"))
+        let output = command.output().expect("a process");
+        for bytes in [&output.stdout, &output.stderr] {
+            assert!(std::str::from_utf8(bytes).is_ok(), "not UTF-8: {output:?}");
+        }
+        Self::from(output)
     }
 
     /// That of a process that was started, once it ends.

@@ -86,7 +86,7 @@ fn pid_of(mpirun: &Child, rank: usize) -> i32 {
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     };
     let found = || children().split_whitespace().find(|pid| is_rank(pid)).map(|pid| pid.parse().expect("a number"));
-    wait_for(found, "the rank's process")
+    wait_for(Duration::from_secs(120), found, "the rank's process")
 }
 
 /// A run on three ranks that would go on for long, some steps after its begin.
@@ -208,7 +208,7 @@ fn a_killed_process_ends_the_job_and_the_run_goes_on_from_its_checkpoint() {
     let mut job = begun(&place, &[]);
     signal(pid_of(&job, 1), "KILL");
     let began = Instant::now();
-    let status = wait_for(|| job.try_wait().expect("a job"), "its end");
+    let status = wait_for(Duration::from_secs(120), || job.try_wait().expect("a job"), "its end");
     assert!(!status.success() && began.elapsed() < Duration::from_secs(60));
     let checkpoints = std::fs::read_dir(place.path("runs/tiny/checkpoints")).expect("checkpoints");
     let names = checkpoints.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());

@@ -121,7 +121,7 @@ fn a_name_that_is_no_unicode_is_written_as_near_to_it_as_json_can() {
     let name = OsStr::from_bytes(b"clip-\xff.wav");
     std::fs::write(place.path("").join(name), wav(&vec![0.1; 16_000])).expect("written");
     let mut command = place.xtask(&["transcribe", "--format", "jsonl"]);
-    let outcome = Outcome::of(command.arg(name)).succeeded();
+    let outcome = Outcome::from(command.arg(name).output().expect("a process")).succeeded();
     let line = outcome.json();
     assert_eq!(line["audio"], "clip-\u{fffd}.wav");
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use undertone::phases::run::{Phase, train, train_phases};
@@ -158,28 +158,55 @@ fn scale_and_averages_go_on_to_the_same_bits() {
     assert_eq!(lines(&parts), lines(&whole));
 }
 
+/// Kills a run `after` so long, or as soon as it is seen to write a checkpoint after that, and goes on with `workers`.
+/// What is left must be what `whole` is. Whether there was anything to go on with.
+fn survives_a_kill(whole: &Records, after: Duration, in_a_checkpoint: bool, workers: usize) -> bool {
+    let place = place();
+    let mut child = place.xtask(&TRAIN_OFTEN).stderr(Stdio::null()).spawn().expect("a process");
+    std::thread::sleep(after);
+    while in_a_checkpoint && child.try_wait().expect("a status").is_none() && !is_writing(&place) {}
+    // It may have ended by now; then there is nothing left to do, which is a moment like any other.
+    let _ = child.kill();
+    child.wait().expect("a status");
+    let begun = std::fs::read_dir(place.path("runs/tiny/checkpoints"))
+        .is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("step-")));
+    let how = if begun { "--resume" } else { "--set=run.overwrite=true" };
+    let workers = format!("data.workers={workers}");
+    let outcome = place.run(&[&TRAIN_OFTEN[..], &[how, "--set", &workers]].concat());
+    assert_eq!(outcome.status, Some(0), "killed after {after:?}: {outcome:?}");
+    Records::of(&place).assert_same_as(whole);
+    begun
+}
+
+/// A checkpoint every step: half of a run's time is spent in writing.
+const TRAIN_OFTEN: [&str; 5] = ["train", "--config", "tiny.yaml", "--set", "train.checkpoint.every=1"];
+
+/// Whether a checkpoint is being written: its directory has not got its name yet.
+fn is_writing(place: &Place) -> bool {
+    std::fs::read_dir(place.path("runs/tiny/checkpoints"))
+        .is_ok_and(|entries| entries.flatten().any(|e| e.file_name().to_string_lossy().starts_with(".tmp-")))
+}
+
 #[test]
-fn a_run_killed_while_it_writes_a_checkpoint_goes_on_to_the_same_bits() {
-    // A checkpoint every step: half of a run's time is spent in writing.
-    let often = ["train", "--config", "tiny.yaml", "--set", "train.checkpoint.every=1"];
-    let whole = place();
-    whole.run(&often).succeeded();
-    for (step, workers) in [(3, "data.workers=1"), (9, "data.workers=2"), (17, "data.workers=3")] {
-        let place = place();
-        let mut child = spawn_to(&mut place.xtask(&often), step);
-        // The directory of a checkpoint that is being written has not got its name yet.
-        let is_writing = || {
-            let entries = std::fs::read_dir(place.path("runs/tiny/checkpoints")).expect("listed").flatten();
-            entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(".tmp-"))
-        };
-        while !is_writing() {
-            assert!(child.try_wait().expect("a status").is_none(), "it ended before another checkpoint");
-        }
-        child.kill().expect("killed");
-        child.wait().expect("a status");
-        place.run(&[&often[..], &["--resume", "--set", workers]].concat()).succeeded();
-        Records::of(&place).assert_same_as(&Records::of(&whole));
-    }
+fn a_run_killed_at_any_of_twenty_moments_goes_on_to_the_same_bits() {
+    let started = Instant::now();
+    let place = place();
+    place.run(&TRAIN_OFTEN).succeeded();
+    let (whole, length) = (Records::of(&place), started.elapsed());
+    // Other moments every time: what a failure says is enough to look for it again.
+    let mut state = u64::from(started.elapsed().subsec_nanos()) | 1;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let went_on = (0..20).filter(|n| {
+        let after = length.mul_f64(random());
+        survives_a_kill(&whole, after, n % 2 == 1, 1 + n % 3)
+    });
+    let went_on = went_on.count();
+    assert!(went_on >= 5, "{went_on} of 20 kills fell behind a checkpoint: they say little");
 }
 
 /// A file system of its own, with room for `size`, if this system lets us make one.

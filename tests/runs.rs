@@ -88,19 +88,19 @@ pub fn send(signal: &str, child: &Child) {
     assert!(Command::new("kill").args([signal, &id]).status().expect("kill").success());
 }
 
-/// Waits for something to happen, for two minutes.
+/// Waits for something to happen, for a minute.
 pub fn wait_until(happened: impl Fn() -> bool, what: &str) {
-    wait_for(|| happened().then_some(()), what);
+    wait_for(Duration::from_secs(60), || happened().then_some(()), what);
 }
 
-/// Waits for something to be found, for two minutes.
-pub fn wait_for<T>(mut found: impl FnMut() -> Option<T>, what: &str) -> T {
+/// Waits for something to be found, for `most` at most.
+pub fn wait_for<T>(most: Duration, mut found: impl FnMut() -> Option<T>, what: &str) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = found() {
             return found;
         }
-        assert!(started.elapsed() < Duration::from_secs(120), "waited in vain for {what}");
+        assert!(started.elapsed() < most, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     result
 }
 
-/// Every test there is for the CPU. `nextest` and `cargo` say how they are built, to each in its own words.
+/// Every test there is for the CPU. `nextest` and `cargo` are the arguments of each that say how tests are built.
 pub fn all(skips: &Skips, nextest: &[OsString], cargo: &[OsString]) -> Result<(), Failure> {
     some(skips, nextest)?;
     DOC_TESTS.run(skips, cargo)
@@ -106,7 +106,7 @@ pub fn on(device: Accelerator, skips: &Skips, more: &[OsString]) -> Result<(), F
     if let Accelerator::Fakecuda = device { on_fake(skips, &chosen) } else { run_on(device, skips, &features, chosen) }
 }
 
-/// What is tested on accelerators, in a build of nextest that is there already.
+/// What is tested on accelerators, built as these arguments of nextest say.
 pub fn on_build(device: Accelerator, skips: &Skips, build: &[OsString]) -> Result<(), Failure> {
     bring_runner()?;
     device.tests().run(skips, &[build, &["-E", SHORT].map(OsString::from)].concat())

@@ -26,11 +26,27 @@ pub fn check(packages: &[Package], listed: &Listed) -> Vec<Finding> {
     for name in listed.keys().filter(|name| packages.iter().all(|package| package.name != **name)) {
         findings.push(Finding::new(Rule::Arrow, name, format!("{PAGE} lists this crate, and the workspace has none")));
     }
+    let circle: Vec<&str> = unordered(packages);
+    if !circle.is_empty() {
+        let text = "these crates depend on each other in a circle, or on one that does";
+        findings.push(Finding::new(Rule::Arrow, circle.join(", "), text));
+    }
     findings
 }
 
 /// The packages in an order in which each stands after those that it depends on.
 pub fn ordered(packages: &[Package]) -> Vec<&Package> {
+    let (mut ordered, rest) = sort(packages);
+    ordered.extend(rest);
+    ordered
+}
+
+/// Those that no such order has a place for.
+fn unordered(packages: &[Package]) -> Vec<&str> {
+    sort(packages).1.into_iter().map(|package| package.name.as_str()).collect()
+}
+
+fn sort(packages: &[Package]) -> (Vec<&Package>, Vec<&Package>) {
     let mut ordered: Vec<&Package> = Vec::new();
     let mut rest: Vec<&Package> = packages.iter().collect();
     loop {
@@ -38,8 +54,7 @@ pub fn ordered(packages: &[Package]) -> Vec<&Package> {
         let (ready, waiting): (Vec<_>, Vec<_>) =
             rest.into_iter().partition(|package| package.arrows().into_iter().all(stands));
         if ready.is_empty() {
-            ordered.extend(waiting);
-            return ordered;
+            return (ordered, waiting);
         }
         ordered.extend(ready);
         rest = waiting;

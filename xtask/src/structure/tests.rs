@@ -181,10 +181,13 @@ fn arrows_are_those_of_the_page() {
 }
 
 #[test]
-fn dev_dependencies_are_no_arrows() {
+fn crates_in_a_circle_are_found_and_dev_dependencies_are_no_arrows() {
     let fixture = fixture();
     fixture.manifest("ops", "[dev-dependencies]\nundertone-model = { path = \"../model\" }\n");
     fixture.finds(&[]);
+    fixture.manifest("ops", "[dependencies]\nundertone-model = { path = \"../model\" }\n");
+    fixture.arrows("ops → model\nmodel → ops\n");
+    fixture.finds(&["arrow: model, ops: these crates depend on each other in a circle, or on one that does"]);
 }
 
 #[test]

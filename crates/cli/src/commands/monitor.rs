@@ -29,16 +29,16 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let monitor = Monitor::open(args.run.as_deref(), Path::new(RUNS), stage_plan).map_err(Failure::bad_input)?;
+    let mut monitor = Monitor::open(args.run.as_deref(), Path::new(RUNS), stage_plan).map_err(Failure::bad_input)?;
     if !args.once {
-        return watch(&monitor, Duration::from_secs(args.every));
+        return watch(&mut monitor, Duration::from_secs(args.every));
     }
     let snapshot = monitor.look();
     if args.json { say!("{}", serde_json::json!(snapshot)) } else { output::text_on_stderr(snapshot.text()) }
 }
 
 /// Shows the run until the user ends it: in place on a terminal, elsewhere as a block of lines at every change.
-fn watch(monitor: &Monitor, every: Duration) -> Result<(), Failure> {
+fn watch(monitor: &mut Monitor, every: Duration) -> Result<(), Failure> {
     let (ended, end) = channel();
     on_end(move || {
         // The receiver is gone after the first signal.

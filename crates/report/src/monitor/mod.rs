@@ -5,13 +5,14 @@
 //! use undertone_report::monitor::Monitor;
 //!
 //! // The run that was written to last. Nothing is known of what it was asked for, so it gets no advice.
-//! let monitor = Monitor::open(None, Path::new("runs"), |_, _| None)?;
+//! let mut monitor = Monitor::open(None, Path::new("runs"), |_, _| None)?;
 //! let snapshot = monitor.look();
 //! println!("{}", snapshot.text());
 //! # Ok::<(), undertone_report::monitor::MonitorError>(())
 //! ```
 
 mod find;
+mod follow;
 mod plan;
 mod recommend;
 mod show;

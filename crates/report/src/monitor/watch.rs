@@ -1,10 +1,10 @@
 use super::find::{self, MonitorError};
+use super::follow::Follower;
 use super::plan::ReadPlan;
 use super::recommend::{MEASURED_STEPS, all_is_well, recommend};
 use super::snapshot::{STALE_SECONDS, Snapshot, State};
 use serde_json::{Map, Value};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use undertone_store::DirectoryLock;
 use undertone_train::{Performance, Summary, TrainConfig};
@@ -13,6 +13,7 @@ use undertone_train::{Performance, Summary, TrainConfig};
 #[derive(Debug)]
 pub struct Monitor {
     run: PathBuf,
+    stage: Stage,
     plan: ReadPlan,
 }
 
@@ -20,16 +21,15 @@ pub struct Monitor {
 /// enough to show a change.
 const WINDOW: usize = 10;
 
-/// Number of bytes that are read of a log, from its end: thousands of lines, among which the last evaluation is.
-const TAIL: u64 = 4 << 20;
-
-/// Directory of a Learner, with the last lines of its logs.
+/// Directory of a Learner, with what was read from it so far.
 #[derive(Debug)]
 struct Stage {
     dir: PathBuf,
+    metrics: Follower,
+    performance: Follower,
     train: Option<Map<String, Value>>,
     valid: Option<Map<String, Value>>,
-    latest: Vec<Performance>,
+    latest: VecDeque<Performance>,
 }
 
 impl Monitor {
@@ -39,15 +39,25 @@ impl Monitor {
     /// # Errors
     /// If there is no such run.
     pub fn open(run: Option<&Path>, runs: &Path, plan: ReadPlan) -> Result<Self, MonitorError> {
-        Ok(Self { run: find::find_run(run, runs)?, plan })
+        let run = find::find_run(run, runs)?;
+        let stage = Stage::new(find::newest_stage(&run).unwrap_or_else(|| run.clone()));
+        Ok(Self { run, stage, plan })
     }
 
-    /// Reads the run's files. Of several stages the most recently written one is read.
-    pub fn look(&self) -> Snapshot {
-        let stage = Stage::read(find::newest_stage(&self.run).unwrap_or_else(|| self.run.clone()));
+    /// Reads what was written since the last call. Of several stages the most recently written one is read.
+    pub fn look(&mut self) -> Snapshot {
+        if let Some(newest) = find::newest_stage(&self.run).filter(|newest| *newest != self.stage.dir) {
+            self.stage = Stage::new(newest);
+        }
+        self.stage.read();
+        self.snapshot()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let stage = &self.stage;
         let root = find::root(&stage.dir).unwrap_or_else(|| self.run.clone());
         let plan = (self.plan)(&root, &stage.dir);
-        let performance = Performance::over(&stage.latest);
+        let performance = Performance::over(&Vec::from(stage.latest.clone()));
         let summary = Summary::read(&stage.dir).filter(|summary| Some(summary.steps) >= stage.step());
         // A time that is still to come, by the clock of a file server, says nothing.
         let written = find::written(&stage.dir);
@@ -78,8 +88,8 @@ impl Monitor {
             step,
             steps,
             eta_seconds: left.zip(each).filter(|_| state == State::Running).map(|(left, each)| left * each),
-            train: stage.train,
-            valid: stage.valid,
+            train: stage.train.clone(),
+            valid: stage.valid.clone(),
             all_is_well: measured.map(|performance| all_is_well(performance, settings)),
             performance,
             recommendations,
@@ -88,18 +98,35 @@ impl Monitor {
 }
 
 impl Stage {
-    fn read(dir: PathBuf) -> Self {
-        let [metrics, performance] = find::LOGS.map(|name| tail(&dir.join(name)).unwrap_or_default());
-        let newest = performance.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
-        let mut latest: Vec<Performance> = newest.take(WINDOW).collect();
-        latest.reverse();
-        Self { dir, train: last(&metrics, "train"), valid: last(&metrics, "valid"), latest }
+    fn new(dir: PathBuf) -> Self {
+        let [metrics, performance] = find::LOGS.map(|name| Follower::new(dir.join(name)));
+        Self { dir, metrics, performance, train: None, valid: None, latest: VecDeque::new() }
+    }
+
+    fn read(&mut self) {
+        let metrics = self.metrics.look::<Map<String, Value>>();
+        if metrics.restarted {
+            (self.train, self.valid) = (None, None);
+        }
+        for mut line in metrics.lines {
+            match line.shift_remove("split").as_ref().and_then(Value::as_str) {
+                Some("train") => self.train = Some(line),
+                Some("valid") => self.valid = Some(line),
+                _ => {}
+            }
+        }
+        let performance = self.performance.look::<Performance>();
+        if performance.restarted {
+            self.latest.clear();
+        }
+        self.latest.extend(performance.lines);
+        self.latest.drain(..self.latest.len().saturating_sub(WINDOW));
     }
 
     /// Returns the last logged step.
     fn step(&self) -> Option<u64> {
         let of = |line: &Option<Map<String, Value>>| line.as_ref()?.get("step")?.as_u64();
-        [of(&self.train), of(&self.valid), self.latest.last().map(|line| line.step)].into_iter().flatten().max()
+        [of(&self.train), of(&self.valid), self.latest.back().map(|line| line.step)].into_iter().flatten().max()
     }
 
     /// Returns the total number of steps. If it is given in epochs, the batches per epoch are read from a checkpoint.
@@ -115,40 +142,5 @@ impl Stage {
         let batches = number(0)?;
         // Batches of all processes make a step.
         Some(train.steps_of_windows(number(1)?, |_| batches))
-    }
-}
-
-/// Returns the end of a file. A line that the beginning of it cuts, or that is still being written, is no JSON.
-fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Returns the last line of `metrics.jsonl` of a split, without the split.
-fn last(metrics: &str, split: &str) -> Option<Map<String, Value>> {
-    let lines = metrics.lines().rev().filter(|line| line.contains(split));
-    let mut parsed = lines.filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
-    parsed.find_map(|mut line| (line.shift_remove("split")? == split).then_some(line))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_log_is_read_without_the_lines_that_are_cut() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("metrics.jsonl");
-        assert!(tail(&path).is_err(), "there is no file yet");
-        let long = format!("{{\"step\":0,\"split\":\"valid\",\"note\":\"{}\"}}", "x".repeat(4 << 20));
-        let whole = r#"{"step":1,"split":"train"}"#;
-        std::fs::write(&path, format!("{long}\n{whole}\n{{\"step\":2,\"split\":\"train\"")).expect("written");
-        let end = tail(&path).expect("read");
-        assert_eq!(last(&end, "valid"), None);
-        assert_eq!(last(&end, "train").expect("a line")["step"], 1);
     }
 }

@@ -246,7 +246,7 @@ fn answer(run: &Path, clip: &Path) -> Result<(), String> {
 
 fn view(run: &Path) -> Result<(), String> {
     let pages = write_reports(run).map(drop).map_err(said);
-    let seen = Monitor::open(Some(run), run, stage_plan).map_err(said).map(|monitor| {
+    let seen = Monitor::open(Some(run), run, stage_plan).map_err(said).map(|mut monitor| {
         let snapshot = monitor.look();
         let _ = (snapshot.text(), serde_json::json!(snapshot));
     });

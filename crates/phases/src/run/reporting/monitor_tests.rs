@@ -54,7 +54,7 @@ const CONFIG: &str = "{data: {workers: 1}, train: {max_steps: 200}}";
 #[test]
 fn a_run_is_followed_from_its_first_line_to_its_end() {
     let (dir, run) = runs(CONFIG);
-    let monitor = Monitor::open(Some(&run), dir.path(), stage_plan).expect("a run");
+    let mut monitor = Monitor::open(Some(&run), dir.path(), stage_plan).expect("a run");
     let nothing = monitor.look();
     assert_eq!((nothing.step, nothing.steps, nothing.state), (None, Some(200), State::Running));
     assert!(nothing.text().ends_with("nothing is logged yet\n"), "{}", nothing.text());
@@ -110,7 +110,7 @@ fn the_next_stage_is_shown_once_it_begins() {
     create_dir_all(run.join("phase1/a")).expect("made");
     write(run.join("phase1/a/metrics.jsonl"), metrics(1..=20)).expect("written");
     write(run.join("phase1/a/summary.json"), summary(true, 200)).expect("written");
-    let monitor = Monitor::open(None, dir.path(), stage_plan).expect("a run");
+    let mut monitor = Monitor::open(None, dir.path(), stage_plan).expect("a run");
     let first = monitor.look();
     assert_eq!(
         (first.stage.as_deref(), first.state, first.run),
@@ -128,7 +128,7 @@ fn the_next_stage_is_shown_once_it_begins() {
 fn epochs_are_counted_once_a_checkpoint_knows_their_batches() {
     let (dir, run) = runs("{train: {epochs: 3, accumulation: 2, optimizer: {warmup_steps: 1}}}");
     write(run.join("metrics.jsonl"), metrics(1..=2)).expect("written");
-    let monitor = Monitor::open(None, dir.path(), stage_plan).expect("a run");
+    let mut monitor = Monitor::open(None, dir.path(), stage_plan).expect("a run");
     assert_eq!(monitor.look().steps, None);
     for (name, batches) in [("step-00000010", 4), ("step-00000020", 31)] {
         let checkpoint = run.join("checkpoints").join(name);
@@ -160,7 +160,7 @@ fn a_run_that_was_killed_is_not_called_running() {
     let (dir, run) = runs(CONFIG);
     let log = run.join("metrics.jsonl");
     write(&log, metrics(1..=3)).expect("written");
-    let monitor = Monitor::open(Some(&run), dir.path(), stage_plan).expect("a run");
+    let mut monitor = Monitor::open(Some(&run), dir.path(), stage_plan).expect("a run");
     assert_eq!(monitor.look().state, State::Running, "its last line is new");
     let hour = std::time::Duration::from_secs(3600);
     let file = std::fs::File::options().write(true).open(&log).expect("opened");
